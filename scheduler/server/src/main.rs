@@ -1,0 +1,3 @@
+//! The `compline` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The attribute behind `compline_sdk::task`.
