@@ -1,1 +1,19 @@
-//! Under construction.
+//! The ordered transactional store.
+//!
+//! Three layers, each knowing only the one below it:
+//!
+//! - [`backend`]: a small trait modelled on what FoundationDB gives (ordered keys, strictly serializable transactions,
+//!   versionstamps, explicit conflict keys, watches) and its implementations. One conformance suite admits a backend.
+//! - [`store`]: [`Store::transact`], the one retry loop, and [`Tx`], the one place where limits are enforced and costs are counted.
+//! - [`keys`] and [`tables`]: every key prefix and every row of Compline. Nothing outside this crate sees bytes.
+
+pub mod backend;
+mod error;
+pub mod keys;
+mod stamp;
+mod store;
+pub mod tables;
+
+pub use error::StoreError;
+pub use stamp::{Fence, Incarnation, Stamp, Versionstamp};
+pub use store::{Committed, CostSnapshot, Store, TransactOptions, Tx, limits};

@@ -1,0 +1,1 @@
+//! Every key prefix of Compline, in one place. Under construction.
