@@ -1,3 +1,49 @@
-//! `cargo xtask`.
+//! `cargo xtask`: set-up, guests, tests and checks. One file per command.
 
-fn main() {}
+mod debian;
+mod guests;
+mod layers;
+mod process;
+mod setup;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Everything that is needed around the code: one command each.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Makes this machine able to build tasks for wasm32-wasip2.
+    Setup(setup::Args),
+    /// Builds the example tasks into target/guests/.
+    Guests(guests::Args),
+    /// Runs every test, with the example tasks built first.
+    Test(test::Args),
+    /// Checks that the crates depend on each other in one direction only.
+    CheckLayers,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Setup(args) => setup::run(&args),
+        Command::Guests(args) => guests::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::CheckLayers => layers::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            process::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
