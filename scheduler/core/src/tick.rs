@@ -1,0 +1,232 @@
+//! What one pass over a shard's due slots decides. It decides everything and touches nothing.
+//!
+//! A slot that is due is queued, skipped or dropped, and a recurring job's next slot is planned with it, at dispatch and never at completion,
+//! so that a slow run does not push its schedule. The plan is rich enough to explain itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::execution::{Cause, Event, Execution, IllegalTransition, State};
+use crate::ids::{ExecutionId, JobId, ShardCount};
+use crate::job::{JobRun, JobState, Misfire, MisfirePolicy, NextSlot};
+use crate::schedule::Schedule;
+use crate::Timestamp;
+
+/// What a pass read about the rows that are due.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The rows, in the order of their due times.
+    pub items: Vec<DueItem>,
+    /// How many parts each lane has.
+    pub partitions: u8,
+    /// How many shards the store has.
+    pub shards: ShardCount,
+}
+
+/// One due row and what belongs to it.
+#[derive(Debug, Clone)]
+pub struct DueItem {
+    /// The execution that the row names.
+    pub id: ExecutionId,
+    /// When it is due.
+    pub due: Timestamp,
+    /// The execution's row; `None` if there is none.
+    pub execution: Option<Execution>,
+    /// Its job; `None` if there is none.
+    pub job: Option<JobView>,
+}
+
+/// What the plan must know of a job.
+#[derive(Debug, Clone)]
+pub struct JobView {
+    /// The job.
+    pub id: JobId,
+    /// Whether its schedule goes on.
+    pub state: JobState,
+    /// Its schedule, parsed.
+    pub schedule: Arc<Schedule>,
+    /// What happens to late slots.
+    pub misfire: Misfire,
+    /// Where its schedule stands.
+    pub run: JobRun,
+}
+
+/// What a pass will write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// One decision per due row, in the same order.
+    pub decisions: Vec<Decision>,
+}
+
+/// What happens to one due row. In every case the row itself goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The execution that the row named.
+    pub id: ExecutionId,
+    /// When it was due.
+    pub due: Timestamp,
+    /// What happens to it.
+    pub action: Action,
+}
+
+/// What happens to the execution of a due row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Nothing waits behind this row: an edit or an earlier pass came first.
+    Drop(Stale),
+    /// It goes to its lane.
+    Queue {
+        /// Its row from now on.
+        execution: Execution,
+        /// What its job's schedule does next; `None` for a retry, which moves no schedule.
+        advance: Option<Advance>,
+    },
+    /// It ends without having run.
+    End {
+        /// Its row from now on.
+        execution: Execution,
+        /// What its job's schedule does next.
+        advance: Option<Advance>,
+    },
+}
+
+/// Why a due row has nothing behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stale {
+    /// There is no such execution, or no such job.
+    Gone,
+    /// The execution is past waiting.
+    NotWaiting,
+    /// The job's schedule has moved on to another slot.
+    Superseded,
+}
+
+/// How a job's schedule moves on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advance {
+    /// What the job's policies read from now on.
+    pub run: JobRun,
+    /// The row of the next slot, if there is one.
+    pub next: Option<Execution>,
+    /// The slots passed over, which get no row of their own.
+    pub missed: Option<Missed>,
+}
+
+/// A stretch of slots that will not run, with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missed {
+    /// The first slot of the stretch.
+    pub from: Timestamp,
+    /// The stretch's end: no slot at or after it is meant.
+    pub until: Timestamp,
+    /// Why, in a word.
+    pub reason: MissReason,
+}
+
+/// Why a slot did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissReason {
+    /// It was later than the misfire deadline allows.
+    Misfire,
+}
+
+/// Decides about every item that is due by `now`. Items that are not due yet are left out of the plan.
+pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
+    let due = snapshot.items.iter().filter(|item| item.due <= now);
+    let decisions =
+        due.map(|item| Decision { id: item.id, due: item.due, action: decide(snapshot, item, now) }).collect();
+    Plan { decisions }
+}
+
+fn decide(snapshot: &Snapshot, item: &DueItem, now: Timestamp) -> Action {
+    let (Some(execution), Some(job)) = (&item.execution, &item.job) else { return Action::Drop(Stale::Gone) };
+    let partition = partition_of(&item.id, snapshot.partitions);
+    let queue = Event::Queue { at: now, partition };
+    match &execution.state {
+        State::Pending { .. } if execution.cause == Cause::Schedule => {
+            if job.run.next.is_none_or(|next| next.execution != item.id) {
+                return Action::Drop(Stale::Superseded);
+            }
+            decide_slot(snapshot, execution, job, now, &queue)
+        }
+        State::Pending { .. } | State::Retrying { .. } => {
+            if job.state == JobState::Deleted {
+                return end(execution, &cancel(now), None);
+            }
+            or_stale(execution.apply(&queue), |execution| Action::Queue { execution, advance: None })
+        }
+        State::Queued(_)
+        | State::Running(_)
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. }
+        | State::Skipped { .. } => Action::Drop(Stale::NotWaiting),
+    }
+}
+
+/// Decides about the next slot of a job's schedule.
+fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: Timestamp, queue: &Event) -> Action {
+    let stop = JobRun { next: None, starts: job.run.starts };
+    match job.state {
+        JobState::Deleted => {
+            return end(execution, &cancel(now), Some(Advance { run: stop, next: None, missed: None }));
+        }
+        // What a pause leaves out is not missed: a resume plans anew.
+        JobState::Paused => {
+            let skip = Event::Skip { at: now, reason: "its job is paused".to_owned() };
+            return end(execution, &skip, Some(Advance { run: stop, next: None, missed: None }));
+        }
+        JobState::Active => {}
+    }
+    let MisfirePolicy::RunAll = job.misfire.policy;
+    if now.saturating_since(execution.slot) <= job.misfire.deadline {
+        let advance = advance(snapshot, job, execution.slot, job.run.starts + 1, None);
+        return or_stale(execution.apply(queue), |execution| Action::Queue { execution, advance: Some(advance) });
+    }
+    // The whole stretch that is past its deadline goes in one step, so that a long outage is a few writes.
+    let oldest_kept = now.saturating_sub(job.misfire.deadline);
+    let resume_after = execution.slot.max(oldest_kept.saturating_sub(Duration::from_nanos(1)));
+    let second = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
+    let missed = second
+        .filter(|second| *second < oldest_kept)
+        .map(|from| Missed { from, until: oldest_kept, reason: MissReason::Misfire });
+    let skip = Event::Skip { at: now, reason: format!("misfire: over {:?} late", job.misfire.deadline) };
+    end(execution, &skip, Some(advance(snapshot, job, resume_after, job.run.starts, missed)))
+}
+
+/// The job's schedule after `slot`.
+fn advance(snapshot: &Snapshot, job: &JobView, slot: Timestamp, starts: u64, missed: Option<Missed>) -> Advance {
+    let next = job.schedule.next_after(slot.to_utc()).map(|next| first_execution(job.id, next.into(), snapshot.shards));
+    Advance { run: JobRun { next: next.as_ref().map(planned_slot), starts }, next, missed }
+}
+
+/// The row of a planned slot of a job's schedule.
+pub fn first_execution(job: JobId, slot: Timestamp, shards: ShardCount) -> Execution {
+    Execution::planned(ExecutionId::of_slot(job, slot, job.shard(shards)), job, slot, slot, Cause::Schedule)
+}
+
+/// Where a job's schedule stands when this planned row is next.
+pub fn planned_slot(execution: &Execution) -> NextSlot {
+    let due = match &execution.state {
+        State::Pending { due } => *due,
+        _ => execution.slot,
+    };
+    NextSlot { slot: execution.slot, due, execution: execution.id }
+}
+
+/// The part of its lane that an execution waits in: spread evenly, and the same for every attempt.
+pub fn partition_of(id: &ExecutionId, partitions: u8) -> u8 {
+    id.as_bytes()[ExecutionId::BYTES - 1] % partitions.max(1)
+}
+
+fn cancel(now: Timestamp) -> Event {
+    Event::Cancel { at: now, reason: "its job was deleted".to_owned() }
+}
+
+fn end(execution: &Execution, event: &Event, advance: Option<Advance>) -> Action {
+    or_stale(execution.apply(event), |execution| Action::End { execution, advance })
+}
+
+fn or_stale(applied: Result<Execution, IllegalTransition>, action: impl FnOnce(Execution) -> Action) -> Action {
+    applied.map_or(Action::Drop(Stale::NotWaiting), action)
+}
