@@ -1,0 +1,1 @@
+//! Each refusal, from bytes that deserve it.
