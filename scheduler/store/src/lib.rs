@@ -15,5 +15,5 @@ mod store;
 pub mod tables;
 
 pub use error::StoreError;
-pub use stamp::{Fence, Incarnation, Stamp, Versionstamp};
+pub use stamp::{Stamp, Versionstamp};
 pub use store::{Committed, CostSnapshot, Store, TransactOptions, Tx, limits};

@@ -1,4 +1,4 @@
-//! Versionstamps and fences: the order in which transactions committed, as bytes.
+//! Versionstamps: the order in which transactions committed, as bytes.
 
 use std::fmt;
 
@@ -52,30 +52,5 @@ impl Stamp {
 impl fmt::Debug for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// How often this store was imported or restored. It leads every fence, so that a restored store never grants an old fence again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Incarnation(pub u32);
-
-/// The right to act on something, granted by one commit. A later grant is greater; a stale one is refused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Fence {
-    /// The store's incarnation when the fence was granted.
-    pub incarnation: Incarnation,
-    /// The commit that granted it.
-    pub stamp: Stamp,
-}
-
-impl fmt::Display for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:?}", self.incarnation.0, self.stamp)
-    }
-}
-
-impl fmt::Debug for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, KeyValue, RangeQuery, Read, Transaction};
+use crate::keys::after;
 use crate::{StoreError, Versionstamp};
 
 /// The limits that hold on every backend: FoundationDB's, so that what works on a laptop works on a fleet.
@@ -115,7 +116,11 @@ impl Store {
     }
 
     /// [`Store::transact`] with a bound on conflicts.
-    pub async fn transact_with<T, F, Fut>(&self, options: TransactOptions, mut body: F) -> Result<Committed<T>, StoreError>
+    pub async fn transact_with<T, F, Fut>(
+        &self,
+        options: TransactOptions,
+        mut body: F,
+    ) -> Result<Committed<T>, StoreError>
     where
         F: FnMut(Tx) -> Fut + Send,
         Fut: Future<Output = Result<T, StoreError>> + Send,
@@ -322,12 +327,4 @@ impl Tx {
         self.inner.refusal.lock().get_or_insert(refusal);
         false
     }
-}
-
-/// The first key after `key`.
-fn after(key: &[u8]) -> Bytes {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next.into()
 }

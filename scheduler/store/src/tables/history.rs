@@ -1,0 +1,153 @@
+//! Listings: keys only, written once, when the execution's row is.
+
+use bytes::Bytes;
+use compline_core::Timestamp;
+use compline_core::execution::Execution;
+use compline_core::ids::{ExecutionId, JobId, TenantId};
+use serde::{Deserialize, Serialize};
+
+use super::nothing;
+use crate::backend::{RangeQuery, Read};
+use crate::keys::{KeyBuilder, Table, after, from_sortable};
+use crate::{StoreError, Tx};
+
+const NAME: &str = "history";
+const SCHEMA: u8 = 1;
+
+/// Which listing.
+#[derive(Debug, Clone, Copy)]
+pub enum Listing<'a> {
+    /// All executions of a job, by slot.
+    OfJob(JobId),
+    /// All executions of a tenant, by bucket time.
+    OfTenant(&'a TenantId),
+    /// A job's executions that failed for good.
+    FailedOfJob(JobId),
+    /// A tenant's executions that failed for good.
+    FailedOfTenant(&'a TenantId),
+}
+
+/// A page to read, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Continue behind this key, which an earlier page ended with. The row itself may be gone.
+    pub before: Option<Bytes>,
+    /// Only slots (of a tenant's listing: bucket times) from this one on.
+    pub from: Option<Timestamp>,
+    /// Only slots (of a tenant's listing: bucket times) before this one.
+    pub until: Option<Timestamp>,
+    /// How many at the most.
+    pub limit: usize,
+}
+
+/// An entry of a listing, and its key, from which a later page continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The position.
+    pub key: Bytes,
+    /// The execution.
+    pub execution: ExecutionId,
+}
+
+impl Listing<'_> {
+    fn prefix(self) -> KeyBuilder {
+        match self {
+            Self::OfJob(job) => KeyBuilder::new(Table::History).job(job),
+            Self::OfTenant(tenant) => KeyBuilder::new(Table::AllRuns).tenant(tenant),
+            Self::FailedOfJob(job) => KeyBuilder::new(Table::JobFailed).job(job),
+            Self::FailedOfTenant(tenant) => KeyBuilder::new(Table::Failed).tenant(tenant),
+        }
+    }
+
+    /// The first key at or after an instant.
+    fn at(self, instant: Timestamp) -> Bytes {
+        match self {
+            Self::OfJob(_) => self.prefix().micros(instant).build(),
+            Self::OfTenant(_) | Self::FailedOfJob(_) | Self::FailedOfTenant(_) => {
+                let whole = instant.timestamp() + i64::from(instant.timestamp_subsec_nanos() > 0);
+                self.prefix().bytes(&whole.max(0).to_be_bytes()[3..]).build()
+            }
+        }
+    }
+
+    /// One page of the listing, newest first. Not part of conflict detection: a listing may be a moment stale.
+    pub async fn page(self, tx: &Tx, page: &Page) -> Result<Vec<Entry>, StoreError> {
+        let (mut begin, mut end) = self.prefix().prefix();
+        if let Some(from) = page.from {
+            begin = begin.max(self.at(from));
+        }
+        if let Some(until) = page.until {
+            end = end.min(self.at(until));
+        }
+        if let Some(before) = &page.before {
+            end = end.min(before.clone());
+        }
+        if begin >= end {
+            return Ok(Vec::new());
+        }
+        let query = RangeQuery { begin, end, limit: page.limit, reverse: true, read: Read::Snapshot };
+        let pairs = tx.range(&query).await?;
+        pairs.into_iter().map(|pair| entry(pair.key)).collect()
+    }
+
+    /// Whether a cursor's key belongs to this listing.
+    pub fn contains(self, key: &[u8]) -> bool {
+        let (begin, end) = self.prefix().prefix();
+        begin.as_ref() <= key && key < end.as_ref()
+    }
+}
+
+fn entry(key: Bytes) -> Result<Entry, StoreError> {
+    let at = key.len().saturating_sub(ExecutionId::BYTES);
+    let execution = ExecutionId::from_bytes(super::key_field(NAME, &key, at)?);
+    Ok(Entry { key, execution })
+}
+
+/// Lists a new execution.
+pub fn add(tx: &Tx, tenant: &TenantId, execution: &Execution) {
+    let of_job = KeyBuilder::new(Table::History).job(execution.job).micros(execution.slot).execution(execution.id);
+    tx.set(of_job.build(), nothing());
+    tx.set(KeyBuilder::new(Table::AllRuns).tenant(tenant).execution(execution.id).build(), nothing());
+}
+
+/// Lists an execution that failed for good.
+pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
+    tx.set(KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution.id).build(), nothing());
+    tx.set(KeyBuilder::new(Table::JobFailed).job(execution.job).execution(execution.id).build(), nothing());
+}
+
+/// A stretch of a job's slots that have no execution, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRow {
+    /// The stretch's end: no slot at or after it is meant.
+    pub until: Timestamp,
+    /// Why, in a word.
+    pub reason: String,
+}
+
+/// Writes down a stretch of slots that have no execution.
+pub fn add_to_ledger(tx: &Tx, job: JobId, from: Timestamp, row: &LedgerRow) -> Result<(), StoreError> {
+    let key = KeyBuilder::new(Table::Ledger).job(job).micros(from).build();
+    tx.set(key, super::encode("ledger", SCHEMA, row)?.into());
+    Ok(())
+}
+
+/// The newest stretches of a job's ledger, each with its first slot.
+pub async fn ledger(tx: &Tx, job: JobId, limit: usize) -> Result<Vec<(Timestamp, LedgerRow)>, StoreError> {
+    let (begin, end) = KeyBuilder::new(Table::Ledger).job(job).prefix();
+    let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: true, read: Read::Snapshot }).await?;
+    pairs
+        .into_iter()
+        .map(|pair| {
+            let micros = from_sortable(super::key_field("ledger", &pair.key, 1 + JobId::BYTES)?);
+            let from = Timestamp::from_unix_micros(micros)
+                .ok_or_else(|| StoreError::unreadable("ledger", &pair.key, "instant out of range"))?;
+            Ok((from, super::decode("ledger", SCHEMA, &pair.key, &pair.value)?))
+        })
+        .collect()
+}
+
+/// The key behind which a page that ended with `last` continues, upwards.
+pub fn continue_after(last: &[u8]) -> Bytes {
+    after(last)
+}

@@ -1,0 +1,140 @@
+//! What waits: due rows, by time within their shard, and ready rows, first in first out within a part of their lane.
+
+use bytes::Bytes;
+use compline_core::Timestamp;
+use compline_core::ids::{ExecutionId, JobId, ShardId, TaskDigest};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{RangeQuery, Read};
+use crate::keys::{KeyBuilder, Table, from_sortable};
+use crate::{Stamp, StoreError, Tx};
+
+const DUE: &str = "due";
+const DUE_SCHEMA: u8 = 1;
+const DUE_TIME_AT: usize = 3;
+const READY: &str = "ready";
+const READY_SCHEMA: u8 = 1;
+
+/// The fairness zone of a server without tenants.
+pub const ZONE_DEFAULT: u8 = 0;
+
+/// One due row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub execution: ExecutionId,
+    /// Whose.
+    pub job: JobId,
+}
+
+fn due_key(at: Timestamp, execution: ExecutionId) -> Bytes {
+    KeyBuilder::new(Table::Due).shard(execution.shard()).micros(at).execution(execution).build()
+}
+
+/// Plans an execution for an instant.
+pub fn put_due(tx: &Tx, due: &Due) -> Result<(), StoreError> {
+    tx.set(due_key(due.at, due.execution), super::encode(DUE, DUE_SCHEMA, &due.job)?.into());
+    Ok(())
+}
+
+/// Removes a due row.
+pub fn clear_due(tx: &Tx, at: Timestamp, execution: ExecutionId) {
+    tx.clear(due_key(at, execution));
+}
+
+/// Makes the commit depend on a due row that was read as a snapshot.
+pub fn depend_on_due(tx: &Tx, at: Timestamp, execution: ExecutionId) {
+    tx.depend_on(&due_key(at, execution));
+}
+
+/// The first rows of a shard that are due before `until`. A hint, not part of conflict detection. Rows that cannot be read are left out
+/// and returned as errors beside the others.
+pub async fn due_until(
+    tx: &Tx,
+    shard: ShardId,
+    until: Timestamp,
+    limit: usize,
+) -> Result<(Vec<Due>, Vec<StoreError>), StoreError> {
+    let begin = KeyBuilder::new(Table::Due).shard(shard).build();
+    let end = KeyBuilder::new(Table::Due).shard(shard).micros(until).build();
+    let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
+    let mut unreadable = Vec::new();
+    let rows = pairs
+        .iter()
+        .filter_map(|pair| decode_due(&pair.key, &pair.value).map_err(|error| unreadable.push(error)).ok())
+        .collect();
+    Ok((rows, unreadable))
+}
+
+fn decode_due(key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
+    let micros = from_sortable(super::key_field(DUE, key, DUE_TIME_AT)?);
+    let at =
+        Timestamp::from_unix_micros(micros).ok_or_else(|| StoreError::unreadable(DUE, key, "instant out of range"))?;
+    let execution = ExecutionId::from_bytes(super::key_field(DUE, key, DUE_TIME_AT + 8)?);
+    Ok(Due { at, execution, job: super::decode(DUE, DUE_SCHEMA, key, value)? })
+}
+
+/// The due instant as its row's key has it: rounded up to a microsecond.
+pub fn due_instant(at: Timestamp) -> Timestamp {
+    Timestamp::from_unix_micros(at.unix_micros_ceil()).unwrap_or(at)
+}
+
+/// What a ready row says to a claimer, so that it can choose without reading more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// What.
+    pub execution: ExecutionId,
+    /// Whose.
+    pub job: JobId,
+    /// The component that it needs.
+    pub digest: TaskDigest,
+}
+
+/// A part of a lane: the unit that claimers pick, so that they rarely meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The lane.
+    pub lane: &'a str,
+    /// The fairness zone.
+    pub zone: u8,
+    /// The part.
+    pub partition: u8,
+}
+
+impl Part<'_> {
+    fn prefix(self) -> KeyBuilder {
+        KeyBuilder::new(Table::Ready).name(self.lane).u8(self.zone).u8(self.partition)
+    }
+
+    /// Puts an execution at the end. `index` is the one of its execution row in this commit.
+    pub fn push(self, tx: &Tx, ready: &Ready, index: u16) -> Result<(), StoreError> {
+        let prefix = self.prefix();
+        let stamp_at = prefix.len();
+        let key = prefix.bytes(&Stamp::unset(index).0).into_vec();
+        tx.set_stamped_key(key, stamp_at, super::encode(READY, READY_SCHEMA, ready)?.into());
+        Ok(())
+    }
+
+    /// The first rows. Not part of conflict detection: whoever takes one says so with [`Part::take`].
+    pub async fn first(self, tx: &Tx, limit: usize) -> Result<Vec<(Stamp, Ready)>, StoreError> {
+        let at = self.prefix().len();
+        let (begin, end) = self.prefix().prefix();
+        let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
+        pairs
+            .iter()
+            .map(|pair| {
+                let stamp = Stamp(super::key_field(READY, &pair.key, at)?);
+                Ok((stamp, super::decode(READY, READY_SCHEMA, &pair.key, &pair.value)?))
+            })
+            .collect()
+    }
+
+    /// Removes a row, and makes the commit fail if somebody else did.
+    pub fn take(self, tx: &Tx, stamp: Stamp) {
+        let key = self.prefix().bytes(&stamp.0).build();
+        tx.depend_on(&key);
+        tx.clear(key);
+    }
+}
