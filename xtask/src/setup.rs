@@ -53,16 +53,25 @@ impl GuestToolchain {
     /// Adds to a `cargo build` what this toolchain needs.
     pub fn configure(&self, build: &mut Command) {
         build.args(["--target", TARGET]);
-        // Flags meant for the host's code (such as CI's) are not the guest's.
-        build.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+        // A component names no directory of the machine that built it.
+        let mut flags = vec![format!("--remap-path-prefix={}=.", workspace::root().display())];
+        if let Some(home) = cargo_home() {
+            flags.push(format!("--remap-path-prefix={}=cargo", home.display()));
+        }
         if let Self::FromSource(sources) = self {
+            flags.push(format!("-Lnative={}", sources.libc.display()));
             build
                 .args(["-Z", "build-std=std,panic_abort"])
                 .env("RUSTC_BOOTSTRAP", "1")
-                .env("__CARGO_TESTS_ONLY_SRC_ROOT", &sources.library)
-                .env("CARGO_ENCODED_RUSTFLAGS", format!("-L\x1fnative={}", sources.libc.display()));
+                .env("__CARGO_TESTS_ONLY_SRC_ROOT", &sources.library);
         }
+        // This also keeps out flags that were meant for the host's code, such as CI's.
+        build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     }
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
 }
 
 pub fn run(args: &Args) -> Result<()> {
