@@ -94,7 +94,7 @@ fn fraction(delay: Duration, random: u64) -> Duration {
     let nanos = delay.as_nanos();
     // A duration has at most 94 bits of nanoseconds: the product is taken in two halves so that it fits 128.
     let (high, low) = (nanos >> 64, nanos & u128::from(u64::MAX));
-    let part = high * u128::from(random) + (low * u128::from(random) >> 64);
+    let part = high * u128::from(random) + ((low * u128::from(random)) >> 64);
     Duration::new((part / 1_000_000_000) as u64, (part % 1_000_000_000) as u32)
 }
 
@@ -117,6 +117,14 @@ mod tests {
         assert_eq!(seconds(&rule, 0..=5), [Some(0.0), Some(0.0), Some(10.0), Some(60.0), Some(600.0), None]);
         assert_eq!(rule.attempts_max(), 4);
         assert_eq!(rule.span_max(), Duration::from_secs(670));
+    }
+
+    #[test]
+    fn what_is_stored_can_be_read_again() {
+        for rule in [RetryRule::default(), exponential(1.5, 7, true)] {
+            let bytes = postcard::to_stdvec(&rule).unwrap();
+            assert_eq!(postcard::from_bytes::<RetryRule>(&bytes).unwrap(), rule);
+        }
     }
 
     #[test]

@@ -206,6 +206,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_can_be_read_again() {
+        let cron = ScheduleSpec {
+            time_zone: Some("US/Eastern".to_owned()),
+            fold: Some(Fold::Last),
+            ..ScheduleSpec::cron("@daily")
+        };
+        for spec in
+            [ScheduleSpec::now(), ScheduleSpec::once("2026-12-01T10:00:00.5Z"), ScheduleSpec::cron("0 10 * * *"), cron]
+        {
+            let bytes = postcard::to_stdvec(&spec).unwrap();
+            assert_eq!(postcard::from_bytes::<ScheduleSpec>(&bytes).unwrap(), spec);
+            let schedule = spec.parse().unwrap();
+            let bytes = postcard::to_stdvec(&schedule).unwrap();
+            assert_eq!(postcard::from_bytes::<Schedule>(&bytes).unwrap(), schedule);
+        }
+    }
+
+    #[test]
+    fn now_and_once_have_one_slot() {
+        let at = |text: &str| instant::parse(text).unwrap();
+        let created = at("2026-11-30T12:00:00.25Z");
+        assert_eq!(Schedule::Now.first_after(created), Some(created));
+        assert_eq!(Schedule::Now.next_after(created), None);
+        // A slot in the past is still the slot: the misfire policy decides about it.
+        for once in [at("2020-01-01T00:00:00Z"), at("2026-12-01T10:00:00Z")] {
+            assert_eq!(Schedule::Once(once).first_after(created), Some(once));
+            assert_eq!(Schedule::Once(once).next_after(once), None);
+        }
+        let over = ScheduleSpec::cron("0 0 0 1 1 ? 2020").parse().unwrap();
+        assert_eq!(over.first_after(created), None);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (json, error) in [
             (r#"{"type":"NOW","value":"x"}"#, "value: `value` has no effect on a NOW schedule; leave it out"),

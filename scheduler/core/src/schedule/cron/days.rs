@@ -50,7 +50,7 @@ impl DayRule {
 
     fn by_weekday(&self, first: u32, len: u32) -> u64 {
         const EVERY_WEEK: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
-        let mut mask = week_from(self.weekdays, first) * EVERY_WEEK << 1;
+        let mut mask = (week_from(self.weekdays, first) * EVERY_WEEK) << 1;
         for (n, weekdays) in self.nth.iter().enumerate() {
             mask |= week_from(*weekdays, first) << (7 * n + 1);
         }

@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Fields, CronError> {
     let columns: Vec<&str> = expanded.split([' ', '\t']).filter(|column| !column.is_empty()).collect();
     refuse_assignment(&columns)?;
     let (second, five, year) = match columns.as_slice() {
-        [five @ ..] if five.len() == 5 => ("0", five, "*"),
+        five if five.len() == 5 => ("0", five, "*"),
         [.., last] if columns.len() == 6 && looks_like_year(last) => return Err(year_in_sixth_place(&columns)),
         [second, five @ ..] if five.len() == 5 => (*second, five, "*"),
         [second, five @ .., year] if five.len() == 5 => (*second, five, *year),
