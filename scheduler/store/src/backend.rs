@@ -1,7 +1,16 @@
 //! What a backend must give: the part of FoundationDB's model that Compline uses, and no more.
 //!
-//! A backend is admitted by the conformance suite in `tests/conformance.rs`. The trait is object-safe and small on purpose: limits, retries
+//! A backend is admitted by the conformance suite in `tests/conformance`. The trait is object-safe and small on purpose: limits, retries
 //! and counting live above it in [`crate::Store`], domain rules above that.
+
+mod buffer;
+pub mod memory;
+mod merge;
+mod occ;
+mod resolve;
+mod span;
+mod transaction;
+mod watches;
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -37,6 +37,14 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A read of what this same transaction wrote with a versionstamp, or may have. Its bytes are not known before the commit.
+    #[error(
+        "key {key} holds this transaction's own versionstamp, which is known only after the commit: read it before writing, or in a later transaction"
+    )]
+    StampedUnread {
+        /// The key, in printable form.
+        key: String,
+    },
     /// The store refuses to go on (a failed fsync, a damaged file, a lock held by another process).
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
@@ -47,7 +55,9 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Conflict | Self::TooOld | Self::Transient(_) | Self::CommitUnknown(_) => true,
-            Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Unavailable(_) => false,
+            Self::TooLarge { .. } | Self::Unreadable { .. } | Self::StampedUnread { .. } | Self::Unavailable(_) => {
+                false
+            }
         }
     }
 
@@ -59,5 +69,10 @@ impl StoreError {
     /// An unreadable row, with its key made printable.
     pub fn unreadable(table: &'static str, key: &[u8], reason: impl fmt::Display) -> Self {
         Self::Unreadable { table, key: key.escape_ascii().to_string(), reason: reason.to_string() }
+    }
+
+    /// A read of the transaction's own versionstamp, with its key made printable.
+    pub fn stamped_unread(key: &[u8]) -> Self {
+        Self::StampedUnread { key: key.escape_ascii().to_string() }
     }
 }
