@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
-use super::worker::{EXIT_INVALID, EXIT_OVER_MEMORY, Request};
+use super::worker::{self, EXIT_INVALID, EXIT_OVER_MEMORY, Request};
 use super::{CompileError, CompileLimits};
 
 /// What is kept of the child's standard error.
@@ -78,7 +78,15 @@ async fn read(mut from: impl AsyncRead + Unpin, bytes_max: u64) -> io::Result<Ve
 fn judge(finished: Finished, limits: &CompileLimits) -> Result<Vec<u8>, CompileError> {
     let Finished { status, code, reason } = finished;
     if status.success() {
-        return Ok(code);
+        let header = worker::answer_header();
+        return match code.strip_prefix(header.as_bytes()) {
+            Some(code) => Ok(code.to_vec()),
+            None => Err(CompileError::Host {
+                reason:
+                    "the compiling program is not of this version: restart after an update, and check how it is started"
+                        .into(),
+            }),
+        };
     }
     let over_memory = CompileError::OverMemory { limit_bytes: limits.memory_bytes };
     if status.code() == Some(EXIT_INVALID.into()) {

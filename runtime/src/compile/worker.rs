@@ -1,6 +1,6 @@
 //! The child process that compiles, seen from inside.
 //!
-//! It reads a [`Request`] and the component from standard input, and writes the code to standard output. What went wrong is its exit
+//! It reads a [`Request`] and the component from standard input, and writes a header and the code to standard output. What went wrong is its exit
 //! code, with a sentence on standard error. It limits itself before it reads anything that comes from a user.
 
 use std::io::{self, Read, Write as _};
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::engine::compile_settings;
+use crate::engine::{compile_settings, engine_version};
 use crate::inspect::COMPONENT_BYTES_MAX;
 
 /// The compiler does not accept the component.
@@ -19,6 +19,11 @@ pub(super) const EXIT_OVER_MEMORY: u8 = 11;
 pub(super) const EXIT_BAD_REQUEST: u8 = 12;
 
 const MAGIC: &[u8; 16] = b"compline-make-1\n";
+
+/// What stands before the code: a program that was replaced while its parent runs must not pass for the same one.
+pub(super) fn answer_header() -> String {
+    format!("compline-made-1 {}\n", engine_version())
+}
 
 /// The limits that a worker sets for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +86,10 @@ fn work(from: &mut impl Read) -> Result<(), (u8, String)> {
             |error| (if is_out_of_memory(&error) { EXIT_OVER_MEMORY } else { EXIT_INVALID }, format!("{error:#}")),
         )?;
     let mut out = io::stdout().lock();
-    out.write_all(&code).and_then(|()| out.flush()).map_err(bad_request)
+    out.write_all(answer_header().as_bytes())
+        .and_then(|()| out.write_all(&code))
+        .and_then(|()| out.flush())
+        .map_err(bad_request)
 }
 
 fn is_out_of_memory(error: &wasmtime::Error) -> bool {

@@ -189,6 +189,3 @@ fn not_wasm(bytes: &[u8]) -> Refusal {
     let code = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with(";;"));
     Refusal::Text { is_wat: code.is_some_and(|line| line.starts_with("(module") || line.starts_with("(component")) }
 }
-
-#[cfg(test)]
-mod tests;

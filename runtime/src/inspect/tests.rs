@@ -1,1 +1,0 @@
-//! Each refusal, from bytes that deserve it.
