@@ -66,7 +66,7 @@ struct Outlier {
 
 #[compline_sdk::task]
 fn csv_report(ctx: &Context, params: Params) -> Result<Report, TaskError> {
-    if !(params.outlier_threshold > 0.0) {
+    if params.outlier_threshold <= 0.0 {
         return Err(TaskError::permanent("`outlier_threshold` is greater than 0"));
     }
     let text = params.csv.as_deref().unwrap_or(BUILT_IN);
