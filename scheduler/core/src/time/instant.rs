@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<DateTime<Utc>, InstantError> {
 
 /// Reads an RFC 3339 instant, or a local time (the same without an offset) of `zone`. A time that the zone's clock skips is the first
 /// instant after the jump; one that it shows twice is the first pass. A time inside a jump of three hours or more (the date line) is
-/// refused.
+/// refused, and so is a local time before 1970.
 ///
 /// # Errors
 /// [`InstantError`] says what is wrong and what to write.
@@ -74,6 +74,9 @@ fn read(text: &str, zone: Option<Zone>) -> Result<DateTime<Utc>, Refused> {
     let nanos = fraction(&mut input)?;
     let utc = match (offset(&mut input)?, zone) {
         (Some(offset), _) => local - offset,
+        (None, Some(_)) if local < 0 => {
+            return refused("the zone's clock is not known before 1970", "give an offset such as `+02:00`");
+        }
         (None, Some(zone)) => match zone.first_instant(local) {
             Some(utc) => utc,
             None => return refused("the zone's clock jumped over that day", "choose another day, or give an offset"),
@@ -279,6 +282,8 @@ mod tests {
             // Shown twice: the first pass, unless an offset says otherwise.
             ("2026-11-01T01:30:00", "America/New_York", "2026-11-01T05:30:00Z"),
             ("2026-11-01T01:30:00-05:00", "America/New_York", "2026-11-01T06:30:00Z"),
+            ("1970-01-01T00:00:00", "Africa/Monrovia", "1970-01-01T00:44:30Z"),
+            ("1969-12-31T23:59:59", "UTC", "the zone's clock is not known before 1970"),
             ("2011-12-30T12:00:00", "Pacific/Apia", "the zone's clock jumped over that day"),
             ("2011-12-31T00:00:00", "Pacific/Apia", "2011-12-30T10:00:00Z"),
             ("2011-12-29T23:59:59", "Pacific/Apia", "2011-12-30T09:59:59Z"),

