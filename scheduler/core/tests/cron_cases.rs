@@ -1,6 +1,7 @@
 //! Cases retold from public bug reports of schedulers (`cases/cron.json`): the fires they must give, and the texts they must refuse.
 
 use chrono::{DateTime, Utc};
+use compline_core::schedule::Gap;
 use compline_core::schedule::cron::{CronErrorKind, CronExpr, CronField};
 use compline_core::schedule::zone::Zone;
 use compline_core::time::instant;
@@ -281,4 +282,21 @@ fn the_edges_of_time() {
             assert!(expr.next_after(after, zone).is_none_or(|fire| fire > after));
         }
     }
+}
+
+#[test]
+fn times_that_a_zone_always_skips_never_fire() {
+    let zone = Zone::parse("America/New_York").expect("listed");
+    let after = instant::parse("2026-11-30T00:00:00Z").expect("an instant");
+    // 02:30 on the second Sunday of March, which is when the clock is put forward.
+    for text in ["30 2 * 3 SUN#2", "0 30 2 ? 3 SUN#2 2027-9999"] {
+        let expr = CronExpr::parse(text).expect(text);
+        assert_eq!(expr.next_after_with(after, zone, Some(Gap::Skip), None), None, "{text}");
+        assert!(expr.next_after_with(after, zone, Some(Gap::Shift), None).is_some(), "{text}");
+    }
+    // Before the rule of 2007 that Sunday had its 02:30, and it is found.
+    let early = instant::parse("2005-01-01T00:00:00Z").expect("an instant");
+    let expr = CronExpr::parse("30 2 * 3 SUN#2").expect("sound");
+    let found = expr.next_after_with(early, zone, Some(Gap::Skip), None).map(instant::format);
+    assert_eq!(found.as_deref(), Some("2005-03-13T07:30:00Z"));
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::civil::DAY;
 use super::cron::CronExpr;
-use super::zone::{Segment, Zone};
+use super::zone::{CYCLE, PERPETUAL_FROM, Segment, Zone};
 
 /// No clock change reaches further than this, in wall-clock time: the longest one skipped a day. No zone has two changes within it, so
 /// that each change can be looked at alone (a test of the zone data holds both).
@@ -55,8 +55,10 @@ impl<'a> Walk<'a> {
 
     /// The first fire at or after `from`, in UTC seconds since 1970.
     pub(super) fn at_or_after(&self, from: i64) -> Option<i64> {
+        // What does not fire within a whole cycle of calendar and zone never fires: times that a zone always skips end here.
+        let last = if self.expr.names_years() { i64::MAX } else { from.max(PERPETUAL_FROM) + CYCLE };
         let mut from = from;
-        loop {
+        while from <= last {
             let segment = self.zone.segment(from);
             if from == segment.start && self.makes_up(segment) {
                 return Some(from);
@@ -74,6 +76,7 @@ impl<'a> Walk<'a> {
                 from = segment.end.max(next - REACH);
             }
         }
+        None
     }
 
     /// The first fire of its own (not a made-up one) from `from` on, inside the stretch.

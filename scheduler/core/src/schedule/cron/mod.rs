@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use error::{CronError, CronErrorKind, CronField};
 pub use parse::CRON_CHARS_MAX;
 
-use fields::Fields;
+use fields::{Fields, Years};
 
 /// A parsed cron text. Cloning shares it.
 #[derive(Clone)]
@@ -57,6 +57,11 @@ impl CronExpr {
     /// names fixed times of day.
     pub fn is_wildcard(&self) -> bool {
         self.inner.fields.wildcard
+    }
+
+    /// Whether the text limits the years.
+    pub(crate) fn names_years(&self) -> bool {
+        matches!(self.inner.fields.years, Years::Listed(_))
     }
 
     /// The refusal for a text that is sound but has no instant left, for the moment when a schedule is saved.

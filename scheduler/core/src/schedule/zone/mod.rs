@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 
 use super::civil::DAY;
 use rules::Rules;
-pub(crate) use rules::Segment;
+pub(crate) use rules::{CYCLE, PERPETUAL_FROM, Segment};
 
 /// How alike a wrong name and a right one must be to suggest the right one, from 0 to 1 (Jaro-Winkler).
 const NEAR_ENOUGH: f64 = 0.85;

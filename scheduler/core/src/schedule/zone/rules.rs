@@ -8,10 +8,10 @@ use jiff::tz::TimeZone;
 use crate::schedule::civil::{DAY, Date};
 
 /// The Gregorian calendar repeats after 400 years: the same dates on the same weekdays.
-const CYCLE: i64 = 146_097 * DAY;
+pub(crate) const CYCLE: i64 = 146_097 * DAY;
 /// From here on every zone follows a perpetual yearly rule (the last explicit ones in the data are Morocco's, up to 2087), so that the
 /// table holds for one cycle and is repeated.
-const PERPETUAL_FROM: i64 = Date::new(2100, 1, 1).days() * DAY;
+pub(crate) const PERPETUAL_FROM: i64 = Date::new(2100, 1, 1).days() * DAY;
 /// The table begins a little before the first instant that a schedule can fire at, so that a change just before it is known as well.
 const TABLE_FROM: i64 = Date::new(1969, 12, 1).days() * DAY;
 /// And ends late enough that the last stretch of the cycle ends inside it.
