@@ -4,6 +4,8 @@
 //! and counting live above it in [`crate::Store`], domain rules above that.
 
 mod buffer;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 pub mod memory;
 mod merge;
 mod occ;

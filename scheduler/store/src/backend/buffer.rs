@@ -60,10 +60,12 @@ impl WriteBuffer {
     }
 
     pub fn set(&mut self, key: Bytes, value: Bytes) {
+        assert_legal(&key);
         self.writes.insert(key, Write::Set(value));
     }
 
     pub fn clear(&mut self, key: Bytes) {
+        assert_legal(&key);
         self.writes.insert(key, Write::Clear);
     }
 
@@ -79,6 +81,7 @@ impl WriteBuffer {
     }
 
     pub fn add(&mut self, key: Bytes, delta: i64) {
+        assert_legal(&key);
         let cleared = self.is_cleared(&key);
         match self.writes.entry(key) {
             Entry::Vacant(entry) if cleared => {
@@ -100,11 +103,13 @@ impl WriteBuffer {
     }
 
     pub fn set_stamped_key(&mut self, key: Vec<u8>, stamp_at: usize, value: Bytes) {
+        assert_legal(&key);
         assert_stamp_fits(key.len(), stamp_at);
         self.stamped_keys.push(StampedKey { key, stamp_at, value, clears_before: self.clears.len() });
     }
 
     pub fn set_stamped_value(&mut self, key: Bytes, value: Vec<u8>, stamp_at: usize) {
+        assert_legal(&key);
         assert_stamp_fits(value.len(), stamp_at);
         self.writes.insert(key, Write::StampedValue { value, stamp_at });
     }
@@ -181,6 +186,11 @@ impl StampedKey {
         let cleared = clears.iter().skip(self.clears_before).any(|span| span.contains(&self.key));
         (!cleared).then(|| (self.key.into(), self.value))
     }
+}
+
+/// As on FoundationDB, keys from 0xff on are the store's own. Table prefixes are constants, so such a key is a bug of the caller.
+fn assert_legal(key: &[u8]) {
+    assert!(!key.is_empty() && key[0] != 0xff, "the key {} is not one that a user may write", key.escape_ascii());
 }
 
 /// The place of a stamp is fixed by the row's layout, so a wrong one is a bug of the caller.

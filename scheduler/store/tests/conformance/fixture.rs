@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
 use compline_store::backend::memory::{MemoryBackend, MemoryOptions};
 use compline_store::backend::{Backend, RangeQuery, Read, Transaction};
 use compline_store::{Store, StoreError, Versionstamp};
@@ -16,6 +17,12 @@ pub struct Fixture {
 
 pub fn memory() -> Fixture {
     Fixture { backend: MemoryBackend::new(MemoryOptions::default()), directory: None }
+}
+
+pub fn embedded() -> Fixture {
+    let directory = tempfile::tempdir().expect("a directory is made");
+    let backend = EmbeddedBackend::open(directory.path(), EmbeddedOptions::default()).expect("a new store opens");
+    Fixture { backend, directory: Some(directory) }
 }
 
 impl Fixture {

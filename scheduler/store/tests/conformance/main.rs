@@ -47,3 +47,4 @@ macro_rules! suite {
 }
 
 suite!(memory, crate::fixture::memory);
+suite!(embedded, crate::fixture::embedded);
