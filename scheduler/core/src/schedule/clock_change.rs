@@ -39,10 +39,10 @@ pub enum Fold {
 
 /// A walk over the fires of one expression in one zone.
 pub(super) struct Walk<'a> {
-    expr: &'a CronExpr,
-    zone: Zone,
-    gap: Gap,
-    fold: Fold,
+    pub(super) expr: &'a CronExpr,
+    pub(super) zone: Zone,
+    pub(super) gap: Gap,
+    pub(super) fold: Fold,
 }
 
 impl<'a> Walk<'a> {

@@ -3,6 +3,7 @@
 pub(crate) mod civil;
 mod clock_change;
 pub mod cron;
+mod preview;
 pub mod retry;
 mod spec;
 pub mod zone;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use clock_change::Walk;
 pub use clock_change::{Fold, Gap};
 use cron::CronExpr;
+pub use preview::Fire;
 pub use spec::{ScheduleError, ScheduleKind, ScheduleSpec};
 use zone::Zone;
 

@@ -37,12 +37,14 @@ impl Segment {
     pub(crate) const OPEN_START: i64 = i64::MIN;
     pub(crate) const OPEN_END: i64 = i64::MAX;
 
-    /// The wall-clock times that the change at `start` skips, if it is one for which a skipped time is made up right after the jump. Longer
-    /// jumps are changes of calendar (the date line).
+    /// The wall-clock times that the change at `start` skips.
+    pub(crate) fn skips(&self) -> Option<Range<i64>> {
+        (self.offset > self.before).then(|| self.start + self.before..self.start + self.offset)
+    }
+
+    /// The same, if they are made up for right after the jump. Longer jumps are changes of calendar (the date line).
     pub(crate) fn made_up(&self) -> Option<Range<i64>> {
-        (1..DATE_LINE_JUMP)
-            .contains(&(self.offset - self.before))
-            .then(|| self.start + self.before..self.start + self.offset)
+        self.skips().filter(|skipped| skipped.end - skipped.start < DATE_LINE_JUMP)
     }
 
     /// The wall-clock times at the start of the stretch that the clock showed before, too.
