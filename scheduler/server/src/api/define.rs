@@ -1,0 +1,298 @@
+//! From a request to a job: every field checked, every default filled in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use compline_core::Timestamp;
+use compline_core::ids::{JobId, TenantId};
+use compline_core::job::{Job, Misfire, MisfirePolicy, RunLimits, TaskRef};
+use compline_core::schedule::cron::CronError;
+use compline_core::schedule::retry::RetryRule;
+use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
+use compline_core::time::{duration, instant};
+use serde_json::value::RawValue;
+
+use super::dto::{JobRequest, LimitsBody, MisfireBody, RetryBody, ScheduleBody};
+use crate::config::{Ceilings, LANE_DEFAULT};
+use crate::refusal::{Refusal, near, quoted};
+use crate::words::{self, LABEL_VALUE_CHARS_MAX, LABELS_MAX, TITLE_CHARS_MAX, TaskName};
+
+/// The least memory that an attempt can be given: one page.
+const MEMORY_BYTES_MIN: u64 = 64 << 10;
+/// How many retries a job may ask for.
+const RETRIES_MAX: usize = 20;
+/// The only cap on late slots that this version knows.
+const MISFIRE_CAP: u32 = 1_000;
+
+/// A request whose fields are all sound.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// The task as its owner named it.
+    pub task: TaskName,
+    /// The parameters' JSON text; empty if there are none.
+    pub parameters: Bytes,
+    reference: String,
+    name: Option<String>,
+    spec: ScheduleSpec,
+    schedule: Schedule,
+    lane: String,
+    misfire: Misfire,
+    retry: RetryRule,
+    limits: RunLimits,
+    labels: BTreeMap<String, String>,
+}
+
+/// What only the server knows about a job to be.
+#[derive(Debug, Clone)]
+pub struct Birth {
+    /// Its identifier.
+    pub id: JobId,
+    /// Its owner.
+    pub tenant: TenantId,
+    /// The version that its task means.
+    pub task: TaskRef,
+    /// The instant of its creation.
+    pub now: Timestamp,
+}
+
+impl Checked {
+    /// Checks everything that needs neither the store nor the time.
+    pub fn read(request: JobRequest, ceilings: &Ceilings) -> Result<Self, Refusal> {
+        refuse_unsupported(&request)?;
+        let JobRequest { name, task, schedule, parameters, lane, misfire, retry, limits, labels, .. } = request;
+        let name = name.filter(|name| !name.is_empty());
+        if let Some(name) = &name {
+            words::title("name", name, TITLE_CHARS_MAX)?;
+        }
+        let lane = lane.unwrap_or_else(|| LANE_DEFAULT.to_owned());
+        words::lane("lane", &lane)?;
+        let (spec, schedule) = read_schedule(schedule)?;
+        let checked = Self {
+            task: TaskName::parse("task", &task)?,
+            reference: task,
+            name,
+            spec,
+            schedule,
+            parameters: read_parameters(parameters, ceilings)?,
+            lane,
+            misfire: read_misfire(misfire.unwrap_or_default())?,
+            retry: read_retry(retry.unwrap_or_default())?,
+            limits: read_limits(limits.unwrap_or_default(), ceilings)?,
+            labels: read_labels(labels.unwrap_or_default())?,
+        };
+        checked.check_lifetime(ceilings)?;
+        Ok(checked)
+    }
+
+    /// The task's name as its owner wrote it.
+    pub fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// The job. Refuses a schedule that has nothing ahead: a `ONCE` further in the past than the misfire deadline allows, a cron expression
+    /// whose last instant is over.
+    pub fn into_job(self, birth: Birth) -> Result<Job, Refusal> {
+        let first = self.schedule.first_after(birth.now.to_utc()).map(Timestamp::from);
+        match (&self.schedule, first) {
+            (Schedule::Cron { expr, .. }, None) => return Err(cron_refusal("schedule.value", &expr.never_again())),
+            (Schedule::Once(at), _) => {
+                let late = birth.now.saturating_since((*at).into());
+                if late > self.misfire.deadline {
+                    let deadline = duration::format(self.misfire.deadline);
+                    let detail = format!(
+                        "{} is over by {}, and a slot later than the misfire deadline ({deadline}) does not run",
+                        instant::format(*at),
+                        duration::format(Duration::from_secs(late.as_secs())),
+                    );
+                    return Err(Refusal::new("schedule.value", detail)
+                        .hint("give an instant to come, use {\"type\":\"NOW\"}, or raise `misfire.deadline`"));
+                }
+            }
+            _ => {}
+        }
+        Ok(Job {
+            id: birth.id,
+            tenant: birth.tenant,
+            name: self.name,
+            task: birth.task,
+            schedule: self.spec,
+            parameters: self.parameters,
+            lane: self.lane,
+            misfire: self.misfire,
+            retry: self.retry,
+            limits: self.limits,
+            labels: self.labels,
+            created_at: birth.now,
+        })
+    }
+
+    fn check_lifetime(&self, ceilings: &Ceilings) -> Result<(), Refusal> {
+        let attempts = self.limits.timeout.saturating_mul(self.retry.attempts_max());
+        let lifetime = self.misfire.deadline.saturating_add(self.retry.span_max()).saturating_add(attempts);
+        if lifetime <= ceilings.lifetime {
+            return Ok(());
+        }
+        let detail = format!(
+            "misfire deadline, retry delays and attempts together may take {}, and history is only sure to be kept for {}",
+            duration::format(lifetime),
+            duration::format(ceilings.lifetime)
+        );
+        let field = if self.misfire.deadline > ceilings.lifetime / 2 { "misfire.deadline" } else { "retry.delays" };
+        Err(Refusal::new(field, detail).hint("shorten `misfire.deadline`, `retry.delays` or `limits.timeout`"))
+    }
+}
+
+/// Fields that have one value in this version. Another is refused, so that nobody relies on what would not happen.
+fn refuse_unsupported(request: &JobRequest) -> Result<(), Refusal> {
+    only("overlap", request.overlap.as_deref(), "allow")?;
+    if let Some(text) = &request.splay
+        && !read_duration("splay", text)?.is_zero()
+    {
+        return Err(unsupported("splay", &quoted(text), "`0s`"));
+    }
+    if request.paused == Some(true) {
+        return Err(unsupported("paused", "`true`", "`false`"));
+    }
+    if request.on_failure.is_some() {
+        return Err(Refusal::new("on_failure", "this version runs no task after a failure")
+            .hint("leave the field out, and look for failures with `compline run list --status FAILED`"));
+    }
+    if let Some(misfire) = &request.misfire {
+        only("misfire.policy", misfire.policy.as_deref(), "run_all")?;
+        if let Some(cap) = misfire.cap.filter(|cap| *cap != MISFIRE_CAP) {
+            return Err(unsupported("misfire.cap", &format!("`{cap}`"), &format!("`{MISFIRE_CAP}`")));
+        }
+    }
+    Ok(())
+}
+
+fn only(field: &str, given: Option<&str>, known: &str) -> Result<(), Refusal> {
+    match given {
+        Some(given) if given != known => Err(unsupported(field, &quoted(given), &format!("`{known}`"))),
+        _ => Ok(()),
+    }
+}
+
+fn unsupported(field: &str, given: &str, known: &str) -> Refusal {
+    Refusal::new(field, format!("{given} is not available: this version has only the default, {known}"))
+        .hint(format!("use {known}, or leave the field out"))
+}
+
+fn read_schedule(body: ScheduleBody) -> Result<(ScheduleSpec, Schedule), Refusal> {
+    let spec = ScheduleSpec::from(body);
+    let schedule = spec.parse().map_err(|error| schedule_refusal("schedule.", &error))?;
+    // An instant is kept in UTC: what was meant must not move when zone data changes. Cron keeps the user's words.
+    let spec = if spec.kind == ScheduleKind::Once { ScheduleSpec::from(&schedule) } else { spec };
+    Ok((spec, schedule))
+}
+
+/// A refused schedule, with its fields below `prefix`.
+pub fn schedule_refusal(prefix: &str, error: &ScheduleError) -> Refusal {
+    let field = format!("{prefix}{}", error.field());
+    match error {
+        ScheduleError::Cron(cron) => cron_refusal(&field, cron),
+        ScheduleError::Instant(wrong) => {
+            Refusal::new(field, format!("{} is not an instant: {}", quoted(&wrong.text), wrong.detail)).hint(&wrong.hint)
+        }
+        ScheduleError::Zone(_) | ScheduleError::Missing { .. } | ScheduleError::Unused { .. } => {
+            let text = error.to_string();
+            match text.split_once("; ") {
+                Some((detail, hint)) => Refusal::new(field, detail).hint(hint),
+                None => Refusal::new(field, text),
+            }
+        }
+    }
+}
+
+/// A refused cron text.
+pub fn cron_refusal(field: &str, error: &CronError) -> Refusal {
+    Refusal::new(field, format!("{}: {}", error.field, error.detail)).hint(&error.hint)
+}
+
+fn read_parameters(parameters: Option<Box<RawValue>>, ceilings: &Ceilings) -> Result<Bytes, Refusal> {
+    let Some(parameters) = parameters else { return Ok(Bytes::new()) };
+    let text = parameters.get();
+    if text.len() > ceilings.parameters_bytes {
+        let detail =
+            format!("they are {} bytes, and at most {} are kept", text.len(), ceilings.parameters_bytes);
+        return Err(Refusal::new("parameters", detail).hint("store the data elsewhere and pass a reference to it"));
+    }
+    Ok(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn read_misfire(body: MisfireBody) -> Result<Misfire, Refusal> {
+    let default = Misfire::default();
+    let deadline = match &body.deadline {
+        Some(text) => read_duration("misfire.deadline", text)?,
+        None => default.deadline,
+    };
+    Ok(Misfire { policy: MisfirePolicy::RunAll, deadline })
+}
+
+fn read_retry(body: RetryBody) -> Result<RetryRule, Refusal> {
+    let Some(delays) = body.delays else { return Ok(RetryRule::default()) };
+    if delays.len() > RETRIES_MAX {
+        let detail = format!("{} retries are asked for, and at most {RETRIES_MAX} are made", delays.len());
+        return Err(Refusal::new("retry.delays", detail).hint("leave some out"));
+    }
+    let read = |(index, text): (usize, &String)| read_duration(&format!("retry.delays[{index}]"), text);
+    Ok(RetryRule::Delays(delays.iter().enumerate().map(read).collect::<Result<_, _>>()?))
+}
+
+fn read_limits(body: LimitsBody, ceilings: &Ceilings) -> Result<RunLimits, Refusal> {
+    let default = RunLimits::default();
+    let fuel = body.fuel.unwrap_or(default.fuel);
+    within("limits.fuel", fuel, 1, ceilings.fuel)?;
+    let memory_bytes = body.memory_bytes.unwrap_or(default.memory_bytes);
+    within("limits.memory_bytes", memory_bytes, MEMORY_BYTES_MIN, ceilings.memory_bytes)?;
+    let timeout = match &body.timeout {
+        Some(text) => read_duration("limits.timeout", text)?,
+        None => default.timeout,
+    };
+    if timeout < Duration::from_millis(1) || timeout > ceilings.timeout {
+        let detail = format!("{} is not from 1ms to {}", duration::format(timeout), duration::format(ceilings.timeout));
+        return Err(Refusal::new("limits.timeout", detail).hint("leave it out for 30s"));
+    }
+    Ok(RunLimits { fuel, memory_bytes, timeout })
+}
+
+fn within(field: &str, value: u64, min: u64, max: u64) -> Result<(), Refusal> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Refusal::new(field, format!("{value} is not from {min} to {max}")).hint("leave it out for the default"))
+}
+
+fn read_labels(labels: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Refusal> {
+    if labels.len() > LABELS_MAX {
+        return Err(Refusal::new("labels", format!("there are {}, and at most {LABELS_MAX} are kept", labels.len())));
+    }
+    for (key, value) in &labels {
+        let field = format!("labels.{}", key.chars().take(80).collect::<String>());
+        words::label(&field, key)?;
+        words::title(&field, value, LABEL_VALUE_CHARS_MAX)?;
+    }
+    Ok(labels)
+}
+
+/// Reads a duration, and names the field if it is none.
+pub fn read_duration(field: &str, text: &str) -> Result<Duration, Refusal> {
+    duration::parse(text).map_err(|error| {
+        Refusal::new(field, format!("{} is not a duration: {}", quoted(&error.text), error.detail)).hint(error.hint)
+    })
+}
+
+/// Reads one of a closed set of words.
+pub fn one_of<'a>(field: &str, text: &str, known: &[&'a str]) -> Result<&'a str, Refusal> {
+    known.iter().find(|word| **word == text).copied().ok_or_else(|| {
+        let hint = match near(text, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("use one of {}", known.join(", ")),
+        };
+        Refusal::new(field, format!("{} is not known here", quoted(text))).hint(hint)
+    })
+}
+
+#[cfg(test)]
+mod tests;

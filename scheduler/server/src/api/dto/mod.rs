@@ -1,0 +1,49 @@
+//! What requests and answers look like: one struct per JSON object. The command line reads answers with the same structs.
+
+mod execution;
+mod job;
+mod schedule;
+mod task;
+
+use compline_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub use execution::{AttemptView, CostView, ExecutionView, LogLineView, OutcomeView, TaskOfExecution};
+pub use job::{
+    JobCreated, JobDefinition, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody, RetryBody, TaskOfJob,
+};
+pub use schedule::{FireView, PreviewRequest, PreviewView, ScheduleBody};
+pub use task::{TaskView, TaskVersionView};
+
+/// A page of a listing.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Page<T> {
+    /// The rows.
+    pub items: Vec<T>,
+    /// Where the next page begins; `null` on the last one. A page may be short, or empty, and still have a next one.
+    pub next_cursor: Option<String>,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its session: its life from its last start on.
+    pub session: String,
+    /// When that began.
+    #[schema(format = DateTime)]
+    pub started_at: String,
+    /// `api`, `scheduler`, `executor`.
+    pub roles: Vec<String>,
+    /// The lanes that it serves.
+    pub lanes: Vec<String>,
+    /// The version of its program.
+    pub version: String,
+}
+
+/// An instant as answers write it.
+pub fn instant(at: Timestamp) -> String {
+    compline_core::time::instant::format(at.to_utc())
+}

@@ -1,0 +1,8 @@
+//! The HTTP API.
+
+mod body;
+mod cursor;
+mod define;
+pub mod dto;
+pub mod problem;
+mod query;

@@ -1,0 +1,88 @@
+//! What a server is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The address that a server listens on, unless told otherwise.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:7878";
+/// The directory of the embedded store, unless told otherwise.
+pub const STORE_DEFAULT: &str = "embedded:./compline-data";
+/// The lane of jobs that name none.
+pub const LANE_DEFAULT: &str = "default";
+
+/// Everything that a server is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeConfig {
+    /// Where the store is.
+    pub store: StoreLocation,
+    /// The address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What this node does.
+    pub roles: Roles,
+    /// How many runs this node has in progress at most.
+    pub workers: u32,
+    /// The lanes that this node serves.
+    pub lanes: Vec<String>,
+    /// What requests may ask for at most.
+    pub ceilings: Ceilings,
+}
+
+/// Where a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreLocation {
+    /// In a directory, for this process alone.
+    Embedded(PathBuf),
+}
+
+/// What a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// It answers requests.
+    pub api: bool,
+    /// It queues what is due.
+    pub scheduler: bool,
+    /// It runs tasks.
+    pub executor: bool,
+}
+
+impl Roles {
+    /// All three.
+    pub const ALL: Self = Self { api: true, scheduler: true, executor: true };
+
+    /// Their names.
+    pub fn names(self) -> Vec<String> {
+        let named = [(self.api, "api"), (self.scheduler, "scheduler"), (self.executor, "executor")];
+        named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name.to_owned()).collect()
+    }
+}
+
+/// What requests may ask for at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ceilings {
+    /// The largest component.
+    pub component_bytes: u64,
+    /// The largest parameters of a job.
+    pub parameters_bytes: usize,
+    /// The most fuel of one attempt.
+    pub fuel: u64,
+    /// The most memory of one attempt.
+    pub memory_bytes: u64,
+    /// The longest attempt.
+    pub timeout: Duration,
+    /// The longest that a slot may be on its way: misfire deadline, retries and attempts together. History is kept for longer.
+    pub lifetime: Duration,
+}
+
+impl Default for Ceilings {
+    fn default() -> Self {
+        Self {
+            component_bytes: 64 << 20,
+            parameters_bytes: 64 << 10,
+            fuel: 1_000_000_000_000,
+            memory_bytes: 256 << 20,
+            timeout: Duration::from_secs(3_600),
+            lifetime: Duration::from_secs(7 * 86_400),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What the API asks for, each in its own transactions.
+
+pub mod query;
+pub mod schema;
+pub mod tasks;
