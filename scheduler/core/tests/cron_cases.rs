@@ -300,3 +300,11 @@ fn times_that_a_zone_always_skips_never_fire() {
     let found = expr.next_after_with(early, zone, Some(Gap::Skip), None).map(instant::format);
     assert_eq!(found.as_deref(), Some("2005-03-13T07:30:00Z"));
 }
+
+#[test]
+fn a_schedule_without_a_slot_is_refused_by_field() {
+    let over = CronExpr::parse("0 0 0 1 1 ? 2020").expect("sound").never_again();
+    assert_eq!((over.kind, over.field), (CronErrorKind::NeverFires, CronField::Year));
+    let skipped = CronExpr::parse("30 2 * 3 SUN#2").expect("sound").never_again();
+    assert_eq!((skipped.kind, skipped.field), (CronErrorKind::NeverFires, CronField::Expression));
+}

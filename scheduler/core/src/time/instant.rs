@@ -44,7 +44,7 @@ pub fn parse_in(text: &str, zone: Option<Zone>) -> Result<DateTime<Utc>, Instant
     })
 }
 
-/// Writes an instant in UTC with `Z`, with as many digits of the second as it has: none, or 3, 6 or 9 without trailing zeros.
+/// Writes an instant in UTC with `Z`, with no more digits of the second than it needs.
 pub fn format(instant: DateTime<Utc>) -> String {
     let text = instant.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     match text.split_once('.') {

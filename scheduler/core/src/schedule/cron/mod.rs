@@ -66,10 +66,18 @@ impl CronExpr {
 
     /// The refusal for a text that is sound but has no instant left, for the moment when a schedule is saved.
     pub fn never_again(&self) -> CronError {
+        if self.names_years() {
+            return CronError::never(
+                CronField::Year,
+                "it never fires: no instant that matches lies ahead",
+                "choose a year that is not over, or leave the year out",
+            );
+        }
+        // Every other text comes round again, so that only the zone can be in its way.
         CronError::never(
-            CronField::Year,
-            "it never fires: no instant that matches lies ahead",
-            "choose a year that is not over, or leave the year out",
+            CronField::Expression,
+            "it never fires: the zone's clock skips every time that it names",
+            "choose another time, or let skipped times run after the jump (`gap: shift`)",
         )
     }
 
