@@ -7,8 +7,8 @@ use bytes::Bytes;
 /// At most so many bytes of a task's error message are kept.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Which execution this is, as the guest sees it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Which execution this is, as the guest sees it. By default it is a first attempt of nothing in particular.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionInfo {
     /// The same for every attempt of one execution.
     pub id: String,
@@ -22,6 +22,13 @@ pub struct ExecutionInfo {
     pub tenant: String,
     /// Milliseconds from the promised start to the actual one.
     pub lag_ms: u64,
+}
+
+impl Default for ExecutionInfo {
+    fn default() -> Self {
+        let nothing = String::new;
+        Self { id: nothing(), attempt: 1, slot: nothing(), job_id: nothing(), tenant: nothing(), lag_ms: 0 }
+    }
 }
 
 /// What one run may use.

@@ -165,7 +165,7 @@ impl Compiler {
             if info.digest != digest {
                 return Err(CompileError::WrongDigest { wanted: digest, found: info.digest });
             }
-            let cached = inner.cache.as_ref().and_then(|cache| inner.from_cache(cache, &info));
+            let cached = inner.cache.as_ref().and_then(|cache| inner.look_in(cache, &info));
             Ok((info, cached))
         });
         let (info, cached) = looked_at.await?;
@@ -219,7 +219,7 @@ impl Compiler {
 
 impl Inner {
     /// A cached form that does not load is compiled again: a cache is never a reason to fail.
-    fn from_cache(&self, cache: &Cache, info: &ComponentInfo) -> Option<Program> {
+    fn look_in(&self, cache: &Cache, info: &ComponentInfo) -> Option<Program> {
         let code = cache.get(info.digest)?;
         match self.program(&code, info.clone()) {
             Ok(program) => Some(program),
