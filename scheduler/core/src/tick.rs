@@ -230,3 +230,12 @@ fn end(execution: &Execution, event: &Event, advance: Option<Advance>) -> Action
 fn or_stale(applied: Result<Execution, IllegalTransition>, action: impl FnOnce(Execution) -> Action) -> Action {
     applied.map_or(Action::Drop(Stale::NotWaiting), action)
 }
+
+impl MissReason {
+    /// The word that the ledger uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Misfire => "misfire",
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The one retry loop and the one place where limits are enforced and costs are counted.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -70,6 +71,12 @@ struct Cost {
     key_writes: AtomicU64,
     bytes_written: AtomicU64,
     key_reads: AtomicU64,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("backend", &self.backend_name()).finish_non_exhaustive()
+    }
 }
 
 impl Store {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use compline_core::ids::JobId;
-use compline_core::job::{Job, JobRun, JobState};
+use compline_core::ids::{JobId, TenantId};
+use compline_core::job::{JobRun, JobState};
 use compline_core::tick::{first_execution, planned_slot};
 use compline_core::Timestamp;
 use compline_store::backend::Read;
@@ -66,6 +66,21 @@ pub enum CreateError {
     Store(#[from] StoreError),
 }
 
+/// The job that an earlier request with this key created, if the key is still remembered and the request was the same.
+pub async fn created_earlier(
+    ctx: &Ctx,
+    tenant: &TenantId,
+    idempotency: &Idempotency,
+    now: Timestamp,
+) -> Result<Option<Created>, CreateError> {
+    let known = ctx.store.transact(|tx| async move { request::get(&tx, tenant, &idempotency.key).await }).await?.value;
+    match known.filter(|known| now.saturating_since(known.at) < IDEMPOTENCY_TTL) {
+        Some(known) if known.body_hash == idempotency.body_hash => replay(ctx, known.job).await.map(Some),
+        Some(_) => Err(CreateError::KeyReused),
+        None => Ok(None),
+    }
+}
+
 enum Made {
     New,
     Earlier(JobId),
@@ -101,13 +116,12 @@ pub async fn create_job(ctx: &Ctx, new: &NewJob) -> Result<Created, CreateError>
 /// What an earlier request with this key, or an earlier run of this transaction, did.
 async fn earlier(tx: &Tx, new: &NewJob) -> Result<Option<Made>, StoreError> {
     let job = &new.job.job;
-    if let Some(idempotency) = &new.idempotency {
-        if let Some(known) = request::get(tx, &job.tenant, &idempotency.key).await? {
-            if job.created_at.saturating_since(known.at) < IDEMPOTENCY_TTL {
-                let same = known.body_hash == idempotency.body_hash;
-                return Ok(Some(if same { Made::Earlier(known.job) } else { Made::KeyReused }));
-            }
-        }
+    if let Some(idempotency) = &new.idempotency
+        && let Some(known) = request::get(tx, &job.tenant, &idempotency.key).await?
+        && job.created_at.saturating_since(known.at) < IDEMPOTENCY_TTL
+    {
+        let same = known.body_hash == idempotency.body_hash;
+        return Ok(Some(if same { Made::Earlier(known.job) } else { Made::KeyReused }));
     }
     if tx.maybe_committed() && job::get(tx, job.id, Read::Serializable).await?.is_some() {
         return Ok(Some(Made::Earlier(job.id)));

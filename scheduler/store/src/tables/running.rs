@@ -69,3 +69,16 @@ fn decode(key: &[u8], value: &[u8]) -> Result<RunningRow, StoreError> {
         claim: ClaimId::from_bytes(super::key_field(NAME, value, CLAIM_AT)?),
     })
 }
+
+/// The sessions that hold anything, found by stepping from one to the next: as many reads as there are sessions.
+pub async fn sessions(tx: &Tx) -> Result<Vec<SessionId>, StoreError> {
+    let (mut begin, end) = KeyBuilder::new(Table::Running).prefix();
+    let mut sessions = Vec::new();
+    loop {
+        let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
+        let Some(pair) = tx.range(&query).await?.pop() else { return Ok(sessions) };
+        let session = SessionId::from_bytes(super::key_field(NAME, &pair.key, 1)?);
+        sessions.push(session);
+        begin = KeyBuilder::new(Table::Running).session(session).prefix().1;
+    }
+}

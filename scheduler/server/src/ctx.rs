@@ -1,0 +1,136 @@
+//! What every pass needs: the store and what holds for all of it, the clock, and parsed jobs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use compline_core::ids::{JobId, ShardCount};
+use compline_core::job::Job;
+use compline_core::schedule::{Schedule, ScheduleError};
+use compline_store::tables::job::JobRow;
+use compline_store::tables::meta::{self, Meta};
+use compline_store::{Store, StoreError};
+use parking_lot::Mutex;
+
+use crate::env::Env;
+use crate::metrics::Metrics;
+
+/// How many shards a new store gets.
+pub const SHARDS_DEFAULT: u16 = 16;
+/// How many parts each lane of a new store gets.
+pub const PARTITIONS_DEFAULT: u8 = 8;
+
+/// What every pass needs. Shared by all loops of a node.
+#[derive(Debug)]
+pub struct Ctx {
+    /// The store.
+    pub store: Store,
+    /// Clock and randomness.
+    pub env: Env,
+    /// How many shards the store has.
+    pub shards: ShardCount,
+    /// How many parts each lane has.
+    pub partitions: u8,
+    /// The store's incarnation: what leads every fence.
+    pub incarnation: u32,
+    /// Parsed definitions.
+    pub jobs: JobCache,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Ctx {
+    /// Reads what the store says of itself, or, at its first start, writes it.
+    pub async fn open(store: Store, env: Env, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
+        let first = Meta { layout: meta::LAYOUT, shards: SHARDS_DEFAULT, partitions: PARTITIONS_DEFAULT, incarnation: 1 };
+        let first = &first;
+        let meta = store.transact(|tx| async move { meta::get_or_init(&tx, first).await }).await?.value;
+        Ok(Self {
+            store,
+            env,
+            shards: ShardCount::new(meta.shards),
+            partitions: meta.partitions.max(1),
+            incarnation: meta.incarnation,
+            jobs: JobCache::default(),
+            metrics,
+        })
+    }
+
+    /// A row, unless it cannot be read: then it stops itself, not its neighbours, and is counted.
+    pub(crate) fn readable<T, E: fmt::Display>(&self, row: Result<T, E>) -> Option<T> {
+        row.inspect_err(|error| {
+            tracing::error!(%error, "a row cannot be read and is left alone");
+            self.metrics.unreadable_rows.inc();
+        })
+        .ok()
+    }
+}
+
+/// A definition, ready for use.
+#[derive(Debug)]
+pub struct ParsedJob {
+    /// The definition.
+    pub job: Job,
+    /// Its schedule, parsed.
+    pub schedule: Arc<Schedule>,
+}
+
+impl ParsedJob {
+    /// Parses what needs it.
+    pub fn new(job: Job) -> Result<Self, ScheduleError> {
+        let schedule = Arc::new(Schedule::try_from(job.schedule.clone())?);
+        Ok(Self { job, schedule })
+    }
+}
+
+/// Parsed definitions by job, each for one revision. Two generations: when the young one is full it becomes the old one and what was in the
+/// old one and not asked for since is forgotten.
+#[derive(Debug, Default)]
+pub struct JobCache {
+    generations: Mutex<Generations>,
+}
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<JobId, (u64, Arc<ParsedJob>)>,
+    old: HashMap<JobId, (u64, Arc<ParsedJob>)>,
+}
+
+const GENERATION_JOBS_MAX: usize = 50_000;
+
+impl JobCache {
+    /// The parsed definition of a row, from the cache if it has this revision.
+    pub fn parsed(&self, id: JobId, row: &JobRow) -> Result<Arc<ParsedJob>, StoreError> {
+        if let Some(parsed) = self.lookup(id, row.revision) {
+            return Ok(parsed);
+        }
+        let parsed = ParsedJob::new(row.definition()?).map_err(|error| StoreError::unreadable("job", id.as_bytes(), error))?;
+        let parsed = Arc::new(parsed);
+        self.insert(id, row.revision, parsed.clone());
+        Ok(parsed)
+    }
+
+    fn lookup(&self, id: JobId, revision: u64) -> Option<Arc<ParsedJob>> {
+        let mut generations = self.generations.lock();
+        if let Some((known, parsed)) = generations.young.get(&id) {
+            return (*known == revision).then(|| parsed.clone());
+        }
+        let (known, parsed) = generations.old.remove(&id)?;
+        let found = (known == revision).then(|| parsed.clone());
+        generations.insert(id, known, parsed);
+        found
+    }
+
+    fn insert(&self, id: JobId, revision: u64, parsed: Arc<ParsedJob>) {
+        self.generations.lock().insert(id, revision, parsed);
+    }
+}
+
+impl Generations {
+    fn insert(&mut self, id: JobId, revision: u64, parsed: Arc<ParsedJob>) {
+        if self.young.len() >= GENERATION_JOBS_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(id, (revision, parsed));
+    }
+}

@@ -1,0 +1,135 @@
+//! What is counted, for `/metrics` and for the benchmarks. Counters only ever rise; units are in the names.
+
+use std::time::Duration;
+
+use compline_core::execution::Outcome;
+use compline_store::Store;
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::passes::complete::Reported;
+
+/// The upper bounds of the start-lag histogram's buckets, in seconds.
+const LAG_SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0, 300.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReportLabels {
+    answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Answer {
+    Recorded,
+    AlreadyRecorded,
+    Refused,
+}
+
+/// The registry and what is in it.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    queued: Counter,
+    ended_unrun: Counter,
+    claimed: Counter,
+    attempts: Family<OutcomeLabels, Counter>,
+    reports: Family<ReportLabels, Counter>,
+    start_lag: Histogram,
+    /// Rows that could not be read, counted each time that one was met.
+    pub unreadable_rows: Counter,
+    /// Attempts that run at this moment.
+    pub running: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("compline")),
+            queued: Counter::default(),
+            ended_unrun: Counter::default(),
+            claimed: Counter::default(),
+            attempts: Family::default(),
+            reports: Family::default(),
+            start_lag: Histogram::new(LAG_SECONDS),
+            unreadable_rows: Counter::default(),
+            running: Gauge::default(),
+        };
+        {
+            let mut registry = metrics.registry.lock();
+            registry.register("executions_queued", "Executions that a tick put into their lanes", metrics.queued.clone());
+            registry.register("executions_ended_unrun", "Executions that ended without having run", metrics.ended_unrun.clone());
+            registry.register("executions_claimed", "Executions claimed by this node", metrics.claimed.clone());
+            registry.register("attempts", "Attempts that ended, by outcome", metrics.attempts.clone());
+            registry.register("reports", "Reports of ended attempts, by the store's answer", metrics.reports.clone());
+            registry.register("start_lag_seconds", "Actual start less promised start", metrics.start_lag.clone());
+            registry.register("unreadable_rows", "Rows met that could not be read", metrics.unreadable_rows.clone());
+            registry.register("attempts_running", "Attempts that run now", metrics.running.clone());
+        }
+        metrics
+    }
+}
+
+impl Metrics {
+    /// A tick committed.
+    pub fn ticked(&self, queued: usize, ended: usize) {
+        self.queued.inc_by(queued as u64);
+        self.ended_unrun.inc_by(ended as u64);
+    }
+
+    /// A claim committed.
+    pub fn claimed(&self, executions: usize) {
+        self.claimed.inc_by(executions as u64);
+    }
+
+    /// An attempt started.
+    pub fn started(&self, lag: Duration) {
+        self.start_lag.observe(lag.as_secs_f64());
+    }
+
+    /// The store answered a report.
+    pub fn reported(&self, outcome: &Outcome, answer: Reported) {
+        let answer = match answer {
+            Reported::Recorded => {
+                self.attempts.get_or_create(&OutcomeLabels { outcome: outcome.kind() }).inc();
+                Answer::Recorded
+            }
+            Reported::AlreadyRecorded => Answer::AlreadyRecorded,
+            Reported::Refused => Answer::Refused,
+        };
+        self.reports.get_or_create(&ReportLabels { answer }).inc();
+    }
+
+    /// Everything as Prometheus text, the store's cost included.
+    pub fn render(&self, store: &Store) -> String {
+        let mut text = String::new();
+        let mut cost = Registry::with_prefix("compline_store");
+        let snapshot = store.cost();
+        for (name, help, value) in [
+            ("commits", "Transactions that committed writes", snapshot.commits),
+            ("conflicts", "Commits refused because of a conflict", snapshot.conflicts),
+            ("unknown_results", "Commits whose result was unknown", snapshot.unknown),
+            ("key_writes", "Keys written by committed transactions", snapshot.key_writes),
+            ("key_reads", "Keys read", snapshot.key_reads),
+            ("written_bytes", "Bytes written by committed transactions", snapshot.bytes_written),
+        ] {
+            let counter: Counter = Counter::default();
+            counter.inc_by(value);
+            cost.register(name, help, counter);
+        }
+        // Writing to a String does not fail.
+        let _ = encode(&mut text, &self.registry.lock());
+        let _ = encode(&mut text, &cost);
+        // Each registry ends with its own end mark; a text has one.
+        text.replacen("# EOF\n", "", 1)
+    }
+}

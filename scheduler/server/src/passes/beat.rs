@@ -1,0 +1,123 @@
+//! A node's session: begun once, proved alive by a counter, and what it holds but does not run given back.
+
+use std::collections::BTreeSet;
+
+use compline_core::execution::{Event, State};
+use compline_core::ids::{ClaimId, ExecutionId, SessionId};
+use compline_core::tick::partition_of;
+use compline_store::backend::Read;
+use compline_store::tables::bell::Bell;
+use compline_store::tables::running::RunningRow;
+use compline_store::tables::session::Session;
+use compline_store::tables::{execution, job, running, session};
+use compline_store::{StoreError, Tx};
+
+use super::tick::enqueue;
+use super::{BATCH_MAX, in_batches};
+use crate::ctx::Ctx;
+
+/// Begins a session of a node. An earlier session of the same node ends with it.
+pub async fn begin(ctx: &Ctx, node: &str, session: &Session) -> Result<(), StoreError> {
+    ctx.store
+        .transact(|tx| async move {
+            session::put(&tx, node, session)?;
+            session::put_beat(&tx, node, 0)
+        })
+        .await?;
+    Ok(())
+}
+
+/// Moves a node's counter. `false`: the session is over, and the node stops what it runs.
+pub async fn beat(ctx: &Ctx, node: &str, session: SessionId, counter: u64) -> Result<bool, StoreError> {
+    let committed = ctx
+        .store
+        .transact(|tx| async move {
+            let current = session::is_current(&tx, node, session).await?;
+            if current {
+                session::put_beat(&tx, node, counter)?;
+            }
+            Ok(current)
+        })
+        .await?;
+    Ok(committed.value)
+}
+
+/// Ends a session by its own wish, after what it held was given back.
+pub async fn end(ctx: &Ctx, node: &str, session: SessionId) -> Result<(), StoreError> {
+    ctx.store
+        .transact(|tx| async move {
+            if session::is_current(&tx, node, session).await? {
+                session::clear(&tx, node);
+            }
+            Ok(())
+        })
+        .await?;
+    Ok(())
+}
+
+/// What a node knows that it holds.
+#[derive(Debug, Default, Clone)]
+pub struct Held {
+    /// The executions that it runs or will run.
+    pub executions: BTreeSet<ExecutionId>,
+    /// The claims whose answer it still waits for: what they took is not known yet.
+    pub claims: BTreeSet<ClaimId>,
+}
+
+/// Gives back the running rows of a session that its node does not hold: a claim whose answer never arrived. Returns how many.
+pub async fn hand_back_unheld(ctx: &Ctx, node: &str, session: SessionId, held: &Held) -> Result<usize, StoreError> {
+    let mut unheld: Vec<RunningRow> = Vec::new();
+    let mut last = None;
+    loop {
+        let rows = ctx
+            .store
+            .transact(|tx| async move { running::of_session(&tx, session, last, BATCH_MAX, Read::Snapshot).await })
+            .await?
+            .value;
+        let Some(end) = rows.last() else { break };
+        last = Some(end.execution);
+        unheld.extend(rows.iter().filter(|row| {
+            !held.executions.contains(&row.execution) && !held.claims.contains(&row.claim)
+        }));
+    }
+    hand_back(ctx, node, session, &unheld).await
+}
+
+/// Gives rows of a session back to their lanes, as if they had not been claimed. Returns how many were.
+pub async fn hand_back(ctx: &Ctx, node: &str, session: SessionId, rows: &[RunningRow]) -> Result<usize, StoreError> {
+    let batches = in_batches(rows, |options, begin, end| async move {
+        let rows = &rows[begin..end];
+        let committed = ctx
+            .store
+            .transact_with(options, |tx| async move {
+                if !session::is_current(&tx, node, session).await? {
+                    return Ok(0);
+                }
+                hand_back_rows(ctx, &tx, session, rows).await
+            })
+            .await?;
+        Ok(committed.value)
+    })
+    .await?;
+    Ok(batches.into_iter().sum())
+}
+
+async fn hand_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningRow]) -> Result<usize, StoreError> {
+    let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
+    let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
+    let now = ctx.env.now();
+    let mut given_back = 0;
+    for (row, execution) in rows.iter().zip(executions) {
+        let Some(Some(current)) = ctx.readable(execution) else { continue };
+        let State::Running(_) = &current.execution.state else { continue };
+        let partition = partition_of(&row.execution, ctx.partitions);
+        let Ok(queued) = current.execution.apply(&Event::HandBack { fence: row.fence, at: now, partition }) else { continue };
+        let Some(job_row) = job::get(tx, queued.job, Read::Snapshot).await? else { continue };
+        let parsed = ctx.jobs.parsed(queued.job, &job_row)?;
+        running::clear(tx, session, row.execution);
+        enqueue(ctx, tx, &queued, &parsed)?;
+        Bell::Lane(&parsed.job.lane).ring(tx);
+        given_back += 1;
+    }
+    Ok(given_back)
+}

@@ -1,0 +1,196 @@
+//! claim(session, n): take up to n executions from the lanes that a node serves, only of components that it has compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use compline_core::execution::{Event, Execution, State};
+use compline_core::ids::{ClaimId, ExecutionId, Fence, SessionId, TaskDigest};
+use compline_core::job::JobState;
+use compline_store::backend::Read;
+use compline_store::tables::queue::{Part, Ready, ZONE_DEFAULT};
+use compline_store::tables::{execution, job, running, session};
+use compline_store::{Stamp, StoreError, TransactOptions, Tx};
+
+use super::BATCH_MAX;
+use crate::ctx::{Ctx, ParsedJob};
+
+/// Who claims, and what.
+pub struct ClaimRequest<'a> {
+    /// The node.
+    pub node: &'a str,
+    /// Its session.
+    pub session: SessionId,
+    /// The lanes that it serves, in the order of its preference.
+    pub lanes: &'a [String],
+    /// How many executions at the most.
+    pub limit: usize,
+    /// Minted once per claim, so that a run after an unknown result finds what an earlier one took.
+    pub claim: ClaimId,
+    /// The part of each lane to begin with. Claimers that begin apart rarely meet.
+    pub first_part: u8,
+    /// Whether the node can run a component now.
+    pub can_run: &'a (dyn Fn(&TaskDigest) -> bool + Sync),
+}
+
+/// An execution that the session now holds.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The execution, running.
+    pub execution: Execution,
+    /// The right to report on it.
+    pub fence: Fence,
+    /// Its job.
+    pub job: Arc<ParsedJob>,
+}
+
+/// What a claim got.
+#[derive(Debug, Default)]
+pub struct ClaimOutcome {
+    /// What the session holds now.
+    pub claimed: Vec<Claimed>,
+    /// Components that wait to be run, and that this node cannot run yet.
+    pub missing: BTreeSet<TaskDigest>,
+    /// Whether the session is over. Then nothing was claimed.
+    pub session_over: bool,
+}
+
+/// Claims. When others take the same rows first, it tries fewer.
+pub async fn claim(ctx: &Ctx, request: &ClaimRequest<'_>) -> Result<ClaimOutcome, StoreError> {
+    let mut limit = request.limit.min(BATCH_MAX);
+    loop {
+        let options = TransactOptions { conflicts_max: (limit > 1).then_some(2) };
+        match claim_once(ctx, request, limit, options).await {
+            Err(StoreError::Conflict | StoreError::TooLarge { what: "transaction", .. }) if limit > 1 => limit /= 2,
+            other => return other,
+        }
+    }
+}
+
+async fn claim_once(
+    ctx: &Ctx,
+    request: &ClaimRequest<'_>,
+    limit: usize,
+    options: TransactOptions,
+) -> Result<ClaimOutcome, StoreError> {
+    let committed = ctx
+        .store
+        .transact_with(options, |tx| async move {
+            if !session::is_current(&tx, request.node, request.session).await? {
+                return Ok((ClaimOutcome { session_over: true, ..ClaimOutcome::default() }, Vec::new()));
+            }
+            if tx.maybe_committed() {
+                let taken = already_taken(ctx, &tx, request).await?;
+                if !taken.is_empty() {
+                    return Ok((ClaimOutcome { claimed: taken, ..ClaimOutcome::default() }, Vec::new()));
+                }
+            }
+            take(ctx, &tx, request, limit).await
+        })
+        .await?;
+    let (mut outcome, indexes) = committed.value;
+    // The fences of what this commit took: they are known only now.
+    if let Some(stamp) = committed.stamp {
+        for (claimed, index) in outcome.claimed.iter_mut().zip(indexes) {
+            claimed.fence = Fence::new(ctx.incarnation, stamp.with_index(index).0);
+            if let State::Running(running) = &mut claimed.execution.state {
+                running.fence = claimed.fence;
+            }
+        }
+    }
+    ctx.metrics.claimed(outcome.claimed.len());
+    Ok(outcome)
+}
+
+/// What an earlier run of this claim took, if it was committed after all.
+async fn already_taken(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>) -> Result<Vec<Claimed>, StoreError> {
+    let mut taken = Vec::new();
+    let mut last = None;
+    loop {
+        // Serializable: an earlier run that lands only now must make this one conflict.
+        let rows = running::of_session(tx, request.session, last, BATCH_MAX, Read::Serializable).await?;
+        let Some(end) = rows.last() else { break };
+        last = Some(end.execution);
+        let ours: Vec<_> = rows.iter().filter(|row| row.claim == request.claim).collect();
+        let ids: Vec<ExecutionId> = ours.iter().map(|row| row.execution).collect();
+        let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
+        for (row, execution) in ours.into_iter().zip(executions) {
+            let Some(execution) = execution?.map(|row| row.execution) else { continue };
+            let Some(job_row) = job::get(tx, execution.job, Read::Snapshot).await? else { continue };
+            let job = ctx.jobs.parsed(execution.job, &job_row)?;
+            taken.push(Claimed { execution, fence: row.fence, job });
+        }
+    }
+    Ok(taken)
+}
+
+type Taken = (ClaimOutcome, Vec<u16>);
+
+async fn take(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>, limit: usize) -> Result<Taken, StoreError> {
+    let mut outcome = ClaimOutcome::default();
+    let mut indexes = Vec::new();
+    for lane in request.lanes {
+        for step in 0..ctx.partitions {
+            let wanted = limit - outcome.claimed.len();
+            if wanted == 0 {
+                return Ok((outcome, indexes));
+            }
+            let partition = (request.first_part + step) % ctx.partitions;
+            let part = Part { lane, zone: ZONE_DEFAULT, partition };
+            let mut rows = part.first(tx, wanted).await?;
+            rows.retain(|(_, ready)| {
+                let can_run = (request.can_run)(&ready.digest);
+                if !can_run {
+                    outcome.missing.insert(ready.digest);
+                }
+                can_run
+            });
+            take_rows(ctx, tx, request, part, &rows, &mut outcome, &mut indexes).await?;
+        }
+    }
+    Ok((outcome, indexes))
+}
+
+async fn take_rows(
+    ctx: &Ctx,
+    tx: &Tx,
+    request: &ClaimRequest<'_>,
+    part: Part<'_>,
+    rows: &[(Stamp, Ready)],
+    outcome: &mut ClaimOutcome,
+    indexes: &mut Vec<u16>,
+) -> Result<(), StoreError> {
+    let ids: Vec<_> = rows.iter().map(|(_, ready)| ready.execution).collect();
+    let job_ids: Vec<_> = rows.iter().map(|(_, ready)| ready.job).collect();
+    let executions = execution::get_many(tx, &ids, Read::Snapshot).await?;
+    let job_rows = job::get_many(tx, &job_ids, Read::Snapshot).await?;
+    let now = ctx.env.now();
+    let mut ended: BTreeMap<_, i64> = BTreeMap::new();
+    for (((stamp, ready), execution), job_row) in rows.iter().zip(executions).zip(job_rows) {
+        let (Some(row), Some(job_row)) = (ctx.readable(execution), ctx.readable(job_row)) else { continue };
+        // Whoever takes the row, whatever for, is the only one.
+        part.take(tx, *stamp);
+        let Some(row) = row.filter(|row| row.stamp == *stamp) else { continue };
+        tx.depend_on(&job::key(ready.job));
+        let Some(job_row) = job_row.filter(|job| job.state != JobState::Deleted) else {
+            let cancel = Event::Cancel { at: now, reason: "its job was deleted".to_owned() };
+            if let Ok(cancelled) = row.execution.apply(&cancel) {
+                execution::put(tx, &cancelled)?;
+                *ended.entry((cancelled.id.shard(), cancelled.id.bucket_hour())).or_default() -= 1;
+            }
+            continue;
+        };
+        let Some(job) = ctx.readable(ctx.jobs.parsed(ready.job, &job_row)) else { continue };
+        let event =
+            Event::Claim { at: now, session: request.session, node: request.node.to_owned(), claim: request.claim };
+        let Ok(running) = row.execution.apply(&event) else { continue };
+        let index = tx.next_stamp_index();
+        execution::put_stamped(tx, &running, ctx.incarnation, index)?;
+        running::put(tx, request.session, running.id, request.claim, ctx.incarnation, index);
+        indexes.push(index);
+        outcome.claimed.push(Claimed { execution: running, fence: Fence::UNSET, job });
+    }
+    for ((shard, hour), delta) in ended {
+        execution::add_open(tx, shard, hour, delta);
+    }
+    Ok(())
+}

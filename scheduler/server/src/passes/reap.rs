@@ -1,0 +1,155 @@
+//! reap: end the sessions of dead nodes, then give back what they held.
+//!
+//! Liveness is a counter judged on the observer's own monotonic clock. No wall clock is compared between nodes, and a new observer waits one
+//! whole TTL before it judges anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use compline_core::execution::{Event, State};
+use compline_core::ids::SessionId;
+use compline_core::tick::partition_of;
+use compline_store::backend::Read;
+use compline_store::tables::bell::Bell;
+use compline_store::tables::running::RunningRow;
+use compline_store::tables::session::Session;
+use compline_store::tables::{execution, history, job, running, session};
+use compline_store::{StoreError, Tx};
+use tokio::time::Instant;
+
+use super::tick::enqueue;
+use super::{BATCH_MAX, in_batches};
+use crate::ctx::Ctx;
+
+/// What one node saw of the others' counters, and since when they stand still.
+#[derive(Debug, Default)]
+pub struct Observer {
+    seen: BTreeMap<String, Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    session: SessionId,
+    beat: u64,
+    since: Instant,
+}
+
+/// A node as the store has it, and for how long its counter has stood still under these eyes.
+#[derive(Debug, Clone)]
+pub struct NodeView {
+    /// Its name.
+    pub node: String,
+    /// Its session.
+    pub session: Session,
+    /// For how long its counter has stood still.
+    pub still_for: Duration,
+}
+
+impl Observer {
+    /// Looks at all nodes.
+    pub async fn observe(&mut self, ctx: &Ctx) -> Result<Vec<NodeView>, StoreError> {
+        let nodes = ctx.store.transact(|tx| async move { session::list(&tx, Read::Snapshot).await }).await?.value;
+        let now = Instant::now();
+        let mut views = Vec::with_capacity(nodes.len());
+        let mut seen = BTreeMap::new();
+        for (node, session, beat) in nodes {
+            let since = match self.seen.remove(&node) {
+                Some(before) if before.session == session.id && before.beat == beat => before.since,
+                _ => now,
+            };
+            views.push(NodeView { node: node.clone(), session: session.clone(), still_for: now - since });
+            seen.insert(node, Seen { session: session.id, beat, since });
+        }
+        self.seen = seen;
+        Ok(views)
+    }
+}
+
+/// Ends the session of a node, so that its late claims and reports conflict or are refused. Nothing happens if it is not this session's.
+pub async fn end_session(ctx: &Ctx, node: &str, session: SessionId) -> Result<bool, StoreError> {
+    let committed = ctx
+        .store
+        .transact(|tx| async move {
+            let current = session::is_current(&tx, node, session).await?;
+            if current {
+                session::clear(&tx, node);
+            }
+            Ok(current)
+        })
+        .await?;
+    Ok(committed.value)
+}
+
+/// Gives back what sessions hold that are over. Whoever ended them may have died in between, so this asks the store, not the caller.
+/// Returns how many executions were given back.
+pub async fn give_back_orphans(ctx: &Ctx) -> Result<usize, StoreError> {
+    let (holders, current) = ctx
+        .store
+        .transact(|tx| async move {
+            let holders = running::sessions(&tx).await?;
+            let nodes = session::list(&tx, Read::Snapshot).await?;
+            let current: BTreeSet<SessionId> = nodes.iter().map(|(_, session, _)| session.id).collect();
+            Ok((holders, current))
+        })
+        .await?
+        .value;
+    let mut given_back = 0;
+    for session in holders.into_iter().filter(|session| !current.contains(session)) {
+        given_back += give_back(ctx, session).await?;
+    }
+    Ok(given_back)
+}
+
+async fn give_back(ctx: &Ctx, session: SessionId) -> Result<usize, StoreError> {
+    let mut total = 0;
+    let mut last = None;
+    loop {
+        let rows = ctx
+            .store
+            .transact(|tx| async move { running::of_session(&tx, session, last, BATCH_MAX, Read::Snapshot).await })
+            .await?
+            .value;
+        let Some(end) = rows.last() else { return Ok(total) };
+        last = Some(end.execution);
+        let rows = &rows;
+        let batches = in_batches(rows, |options, begin, end| async move {
+            let rows = &rows[begin..end];
+            let committed =
+                ctx.store.transact_with(options, |tx| async move { give_back_rows(ctx, &tx, session, rows).await }).await?;
+            Ok(committed.value)
+        })
+        .await?;
+        total += batches.into_iter().sum::<usize>();
+    }
+}
+
+async fn give_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningRow]) -> Result<usize, StoreError> {
+    let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
+    let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
+    let now = ctx.env.now();
+    let mut given_back = 0;
+    for (row, execution) in rows.iter().zip(executions) {
+        let Some(current) = ctx.readable(execution) else { continue };
+        // Whatever the execution became meanwhile, the dead session holds it no longer.
+        running::clear(tx, session, row.execution);
+        let Some(current) = current.map(|row| row.execution) else { continue };
+        let State::Running(held) = &current.state else { continue };
+        if held.fence != row.fence {
+            continue;
+        }
+        let partition = partition_of(&row.execution, ctx.partitions);
+        let Ok(next) = current.apply(&Event::Lost { at: now, partition }) else { continue };
+        let Some(job_row) = job::get(tx, next.job, Read::Snapshot).await? else { continue };
+        let parsed = ctx.jobs.parsed(next.job, &job_row)?;
+        if next.state.is_terminal() {
+            execution::put(tx, &next)?;
+            execution::add_open(tx, next.id.shard(), next.id.bucket_hour(), -1);
+            history::add_failed(tx, &parsed.job.tenant, &next);
+        } else {
+            enqueue(ctx, tx, &next, &parsed)?;
+            Bell::Lane(&parsed.job.lane).ring(tx);
+        }
+        given_back += 1;
+    }
+    Ok(given_back)
+}

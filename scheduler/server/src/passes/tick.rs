@@ -1,0 +1,179 @@
+//! tick(shard): queue what is due, and plan each recurring job's next slot in the same commit.
+
+use compline_core::Timestamp;
+use compline_core::execution::Execution;
+use compline_core::ids::{SessionId, ShardId};
+use compline_core::job::JobRun;
+use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan};
+use compline_store::backend::Read;
+use compline_store::tables::bell::Bell;
+use compline_store::tables::history::LedgerRow;
+use compline_store::tables::queue::{Due, Part, Ready, ZONE_DEFAULT};
+use compline_store::tables::{execution, history, job, lease, queue};
+use compline_store::{StoreError, TransactOptions, Tx};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::in_batches;
+use crate::ctx::{Ctx, ParsedJob};
+
+/// What a pass did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ticked {
+    /// How many executions went to their lanes.
+    pub queued: usize,
+    /// How many ended without having run.
+    pub ended: usize,
+    /// The slots planned next.
+    pub planned: Vec<Due>,
+    /// Whether the session lost the shard. Then nothing was written.
+    pub lost: bool,
+}
+
+/// Handles the given rows of a shard, which were read ahead and are only a hint: the commit depends on each of them, on each job, and on
+/// the lease. Rows that are not due yet by `now` are left alone.
+pub async fn tick(
+    ctx: &Ctx,
+    session: SessionId,
+    shard: ShardId,
+    rows: &[Due],
+    now: Timestamp,
+) -> Result<Ticked, StoreError> {
+    let batches = in_batches(rows, |options, begin, end| tick_batch(ctx, session, shard, &rows[begin..end], now, options)).await?;
+    let mut total = Ticked::default();
+    for batch in batches {
+        total.queued += batch.queued;
+        total.ended += batch.ended;
+        total.planned.extend(batch.planned);
+        total.lost |= batch.lost;
+    }
+    Ok(total)
+}
+
+async fn tick_batch(
+    ctx: &Ctx,
+    session: SessionId,
+    shard: ShardId,
+    rows: &[Due],
+    now: Timestamp,
+    options: TransactOptions,
+) -> Result<Ticked, StoreError> {
+    let committed = ctx
+        .store
+        .transact_with(options, |tx| async move {
+            // Read serializably, so that a new owner makes this commit conflict: a ticker that lost its lease changes nothing.
+            if lease::get(&tx, shard).await?.is_none_or(|lease| lease.owner != session) {
+                return Ok(Ticked { lost: true, ..Ticked::default() });
+            }
+            let (snapshot, jobs) = read(ctx, &tx, rows).await?;
+            let plan = plan(&snapshot, now);
+            write(ctx, &tx, &plan, &jobs)
+        })
+        .await?;
+    ctx.metrics.ticked(committed.value.queued, committed.value.ended);
+    Ok(committed.value)
+}
+
+type Jobs = BTreeMap<compline_core::ids::JobId, Arc<ParsedJob>>;
+
+async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<(Snapshot, Jobs), StoreError> {
+    let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
+    let job_ids: Vec<_> = rows.iter().map(|row| row.job).collect();
+    let executions = execution::get_many(tx, &ids, Read::Snapshot).await?;
+    let job_rows = job::get_many(tx, &job_ids, Read::Snapshot).await?;
+    let runs = job::get_runs(tx, &job_ids, Read::Snapshot).await?;
+    let mut items = Vec::with_capacity(rows.len());
+    let mut jobs = Jobs::new();
+    for (((row, execution), job_row), run) in rows.iter().zip(executions).zip(job_rows).zip(runs) {
+        // An unreadable row stops itself, not its neighbours: its due row stays, and it is counted at every pass.
+        let (Some(execution), Some(job_row), Some(run)) =
+            (ctx.readable(execution), ctx.readable(job_row), ctx.readable(run))
+        else {
+            continue;
+        };
+        queue::depend_on_due(tx, row.at, row.execution);
+        tx.depend_on(&job::key(row.job));
+        let Some(job_row) = job_row else {
+            items.push(DueItem { id: row.execution, due: row.at, execution: None, job: None });
+            continue;
+        };
+        let Some(parsed) = ctx.readable(ctx.jobs.parsed(row.job, &job_row)) else { continue };
+        let view = JobView {
+            id: row.job,
+            state: job_row.state,
+            schedule: parsed.schedule.clone(),
+            misfire: parsed.job.misfire,
+            run: run.unwrap_or(JobRun { next: None, starts: 0 }),
+        };
+        jobs.insert(row.job, parsed);
+        let execution = execution.map(|row| row.execution);
+        items.push(DueItem { id: row.execution, due: row.at, execution, job: Some(view) });
+    }
+    Ok((Snapshot { items, partitions: ctx.partitions, shards: ctx.shards }, jobs))
+}
+
+fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, jobs: &Jobs) -> Result<Ticked, StoreError> {
+    let mut ticked = Ticked::default();
+    let mut lanes = BTreeSet::new();
+    let mut open: BTreeMap<(ShardId, u32), i64> = BTreeMap::new();
+    for Decision { id, due, action } in &plan.decisions {
+        queue::clear_due(tx, *due, *id);
+        let (execution, advance) = match action {
+            Action::Drop(_) => continue,
+            Action::Queue { execution, advance } => {
+                let Some(parsed) = jobs.get(&execution.job) else { continue };
+                enqueue(ctx, tx, execution, parsed)?;
+                lanes.insert(parsed.job.lane.as_str());
+                ticked.queued += 1;
+                (execution, advance)
+            }
+            Action::End { execution, advance } => {
+                execution::put(tx, execution)?;
+                *open.entry((id.shard(), id.bucket_hour())).or_default() -= 1;
+                ticked.ended += 1;
+                (execution, advance)
+            }
+        };
+        if let (Some(advance), Some(parsed)) = (advance, jobs.get(&execution.job)) {
+            if let Some(next) = write_advance(tx, execution, advance, parsed)? {
+                *open.entry((next.execution.shard(), next.execution.bucket_hour())).or_default() += 1;
+                ticked.planned.push(next);
+            }
+        }
+    }
+    for ((shard, hour), delta) in open {
+        execution::add_open(tx, shard, hour, delta);
+    }
+    for lane in lanes {
+        Bell::Lane(lane).ring(tx);
+    }
+    Ok(ticked)
+}
+
+/// Writes a queued execution and its place in its lane, both under one stamp of this commit.
+pub(super) fn enqueue(ctx: &Ctx, tx: &Tx, execution: &Execution, parsed: &ParsedJob) -> Result<(), StoreError> {
+    let index = tx.next_stamp_index();
+    let lane = parsed.job.lane.as_str();
+    let part = Part { lane, zone: ZONE_DEFAULT, partition: partition_of(&execution.id, ctx.partitions) };
+    execution::put_stamped(tx, execution, ctx.incarnation, index)?;
+    part.push(tx, &Ready { execution: execution.id, job: execution.job, digest: parsed.job.task.digest }, index)
+}
+
+fn write_advance(
+    tx: &Tx,
+    execution: &Execution,
+    advance: &Advance,
+    parsed: &ParsedJob,
+) -> Result<Option<Due>, StoreError> {
+    job::put_run(tx, execution.job, &advance.run)?;
+    if let Some(missed) = &advance.missed {
+        let row = LedgerRow { until: missed.until, reason: missed.reason.as_str().to_owned() };
+        history::add_to_ledger(tx, execution.job, missed.from, &row)?;
+    }
+    let (Some(next), Some(planned)) = (&advance.next, &advance.run.next) else { return Ok(None) };
+    execution::put(tx, next)?;
+    history::add(tx, &parsed.job.tenant, next);
+    let due = Due { at: queue::due_instant(planned.due), execution: next.id, job: next.job };
+    queue::put_due(tx, &due)?;
+    Ok(Some(due))
+}
