@@ -12,10 +12,13 @@ use picture::Picture;
 /// A picture of more pixels would not fit the memory that a run has by default.
 const PIXELS_MAX: u64 = 8_000_000;
 
+/// A run's output has a limit, 64 KiB by default, and base64 adds a third.
+const PNG_BYTES_MAX: usize = 47 << 10;
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Params {
-    /// The picture, a PNG in base64. Without it one is drawn, 1024 by 768.
+    /// The picture, a PNG in base64. Without it one is drawn, 640 by 480.
     png_base64: Option<String>,
     /// The thumbnail is at most this wide and this high; the picture's proportions stay.
     #[schemars(range(min = 1, max = 1024))]
@@ -51,11 +54,17 @@ fn thumbnail(ctx: &Context, params: Params) -> Result<Thumbnail, TaskError> {
             Picture::decode(&bytes, PIXELS_MAX)
                 .map_err(|error| TaskError::permanent(format_args!("`png_base64`: {error}")))?
         }
-        None => Picture::drawn(1024, 768),
+        None => Picture::drawn(640, 480),
     };
     let (width, height) = fitted(source.width(), source.height(), params.fit);
     ctx.info(format_args!("{} x {} -> {width} x {height}", source.width(), source.height()));
     let png = source.shrunk(width, height).encode().map_err(TaskError::permanent)?;
+    if png.len() > PNG_BYTES_MAX {
+        let size = png.len();
+        return Err(TaskError::permanent(format_args!(
+            "`fit`: the thumbnail has {size} bytes, and {PNG_BYTES_MAX} are allowed: make it smaller"
+        )));
+    }
     Ok(Thumbnail {
         source_width: source.width(),
         source_height: source.height(),
@@ -89,7 +98,7 @@ mod tests {
     #[test]
     fn the_drawn_picture_shrinks_in_proportion() {
         let made = thumbnail(&Context::for_test(), Params::default()).unwrap();
-        assert_eq!((made.source_width, made.source_height, made.width, made.height), (1024, 768, 128, 96));
+        assert_eq!((made.source_width, made.source_height, made.width, made.height), (640, 480, 128, 96));
         let picture = decoded(&made);
         assert_eq!((picture.width(), picture.height()), (128, 96));
         assert_eq!(BASE64.decode(made.png_base64.as_bytes()).unwrap().len(), made.png_bytes);
@@ -103,6 +112,13 @@ mod tests {
         let params = Params { png_base64: Some(BASE64.encode(&stripes)), fit: 2 };
         let grey = decoded(&thumbnail(&Context::for_test(), params).unwrap());
         assert_eq!(grey, Picture::new(2, 2, vec![128; 12]));
+    }
+
+    #[test]
+    fn a_thumbnail_too_large_for_an_output_is_refused_with_what_to_do() {
+        let params = Params { png_base64: None, fit: 640 };
+        let error = thumbnail(&Context::for_test(), params).unwrap_err();
+        assert!(error.message().starts_with("`fit`: the thumbnail has "), "{error}");
     }
 
     #[test]
