@@ -13,10 +13,10 @@ use wasmtime_wasi::p2::bindings::CommandPre;
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::fault::{Ended, Phase};
-use crate::host::RunState;
 use crate::host::bindings::TaskPre;
 use crate::host::bindings::compline::task::types::{ErrorKind, TaskError};
 use crate::host::limiter::Limiter;
+use crate::host::{HANDLES_MAX, RunState};
 use crate::inspect::{ComponentInfo, Kind, PARAMETERS_SCHEMA};
 use crate::outcome::{Cost, ERROR_MESSAGE_BYTES_MAX, ExecutionInfo, Invocation, Limits, Outcome, RunReport};
 
@@ -154,6 +154,7 @@ impl Program {
         let state = RunState::new(self.0.info.kind, execution, input, limits, limiter);
         let mut store = Store::new(self.0.engine.wasmtime(), state);
         store.limiter(|state| &mut state.limiter);
+        store.set_max_component_handles(HANDLES_MAX);
         store.set_fuel(limits.fuel)?;
         // At every tick the guest lets others have the thread, and whoever waits for it looks at its deadline.
         store.epoch_deadline_async_yield_and_update(1);

@@ -70,3 +70,27 @@ fn work(engine: &EngineWeak, tick: Duration, shared: &Shared, woken: &Receiver<(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait_until(shared: &Shared, asleep: bool) {
+        while shared.asleep.load(Ordering::SeqCst) != asleep {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_idle_ticker_sleeps_and_a_run_wakes_it() {
+        let engine = wasmtime::Engine::default();
+        let ticker = Ticker::start(engine.weak(), Duration::from_micros(50)).unwrap();
+        for _ in 0..3 {
+            wait_until(&ticker.shared, true);
+            let running = ticker.run_starts();
+            wait_until(&ticker.shared, false);
+            drop(running);
+        }
+        assert_eq!(ticker.shared.runs.load(Ordering::SeqCst), 0);
+    }
+}

@@ -21,6 +21,10 @@ use crate::outcome::{ExecutionInfo, Limits, LogLevel};
 
 /// What a command finds as the name that it was started under.
 const COMMAND_NAME: &str = "task";
+/// Things of the host that a guest may hold at once: streams, timers, sockets. Each costs the host memory that no guest limit counts.
+pub(crate) const HANDLES_MAX: usize = 4096;
+/// Random bytes that a guest may ask for in one call.
+const RANDOM_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) mod bindings {
     //! Generated from `wit/`, so that the host can't drift from the contract.
@@ -50,6 +54,7 @@ impl RunState {
         let stream = |sink| Stdio { capture: Arc::clone(&capture.0), sink };
         let mut wasi = WasiCtxBuilder::new();
         wasi.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false);
+        wasi.max_random_size(RANDOM_BYTES_MAX);
         wasi.stderr(stream(Sink::Stderr));
         match kind {
             Kind::Task => {
@@ -61,7 +66,10 @@ impl RunState {
                 wasi.stdout(stream(Sink::Output));
             }
         }
-        Self { wasi: wasi.build(), table: ResourceTable::new(), execution, limiter, capture, host_calls: 0 }
+        let mut table = ResourceTable::new();
+        // A timer is two entries: itself, and what it is waited for with.
+        table.set_max_capacity(2 * HANDLES_MAX);
+        Self { wasi: wasi.build(), table, execution, limiter, capture, host_calls: 0 }
     }
 
     /// The view through which every call of one of our own interfaces goes.

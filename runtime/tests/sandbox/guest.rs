@@ -127,7 +127,7 @@ pub fn endless_loop() -> Bytes {
     task("(loop $again (br $again)) unreachable")
 }
 
-const SLEEP_IMPORTS: &str = r#"
+pub const SLEEP_IMPORTS: &str = r#"
   (import "wasi:io/poll@0.2.0" (instance $poll
     (export "pollable" (type $pollable (sub resource)))
     (export "[method]pollable.block" (func (param "self" (borrow $pollable))))))

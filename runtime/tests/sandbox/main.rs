@@ -1,6 +1,7 @@
 //! The sandbox from outside: real components through the real engine.
 
 mod compile;
+mod denied;
 mod guest;
 mod memory;
 mod outcome;
