@@ -1,6 +1,7 @@
 //! The fjall database: how it is set up, and how it is read.
 
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -46,13 +47,15 @@ impl Data {
             StoreError::Unavailable(format!("the directory {} can't be used: {error}", directory.display()))
         };
         std::fs::create_dir_all(directory).map_err(unusable)?;
-        let database = Database::builder(directory.join("db"))
+        let builder = Database::builder(directory.join("db"))
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .manual_journal_persist(true)
-            .worker_threads(2)
-            .open()
-            .map_err(|error| explain_open(directory, &error))?;
+            .worker_threads(2);
+        // fjall asserts some of what it reads from a journal, so a flipped bit there is a panic.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| builder.open()));
+        let opened = opened.unwrap_or(Err(fjall::Error::Unrecoverable));
+        let database = opened.map_err(|error| explain_open(directory, &error))?;
         let options =
             || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES).manual_journal_persist(true);
         let rows = database.keyspace("rows", options).map_err(|error| explain_open(directory, &error))?;

@@ -1,0 +1,176 @@
+//! Real processes, killed for real: what was acknowledged stays, and nothing is there by halves.
+//!
+//! The child is this test binary again, running only `writer_process`, which does nothing unless it is told where.
+#![cfg(feature = "embedded")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use bytes::Bytes;
+use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
+use compline_store::backend::{Backend, RangeQuery, Read};
+use compline_store::{Store, StoreError};
+
+const DIRECTORY: &str = "COMPLINE_STORE_CRASH_DIRECTORY";
+const ROUND: &str = "COMPLINE_STORE_CRASH_ROUND";
+const JOURNAL_BYTES: &str = "COMPLINE_STORE_CRASH_JOURNAL_BYTES";
+const WORKERS: u32 = 4;
+const PARTS: usize = 6;
+
+fn row(round: u32, worker: u32, number: u32, part: usize) -> Bytes {
+    format!("row {round:02} {worker} {number:06} {part}").into()
+}
+
+/// One transaction: some rows that belong together, and a count of such transactions.
+async fn write(store: &Store, round: u32, worker: u32, number: u32) -> Result<(), StoreError> {
+    let committed = store.transact(|tx| async move {
+        for part in 0..PARTS {
+            tx.set(row(round, worker, number, part), Bytes::from(vec![part as u8; 50 + 400 * part]));
+        }
+        tx.add(Bytes::from_static(b"count"), 1);
+        Ok(())
+    });
+    committed.await.map(|_| ())
+}
+
+async fn write_until_stopped(store: Store, round: u32, worker: u32) -> StoreError {
+    for number in 0.. {
+        if let Err(error) = write(&store, round, worker, number).await {
+            return error;
+        }
+        // The acknowledgement: once this line is out, the rows must stay.
+        writeln!(std::io::stderr(), "acknowledged {worker} {number}").expect("the parent listens");
+    }
+    unreachable!("the parent stops this process")
+}
+
+#[test]
+fn writer_process() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let round = std::env::var(ROUND).expect("the parent names the round").parse().expect("a number");
+    let journal_bytes = std::env::var(JOURNAL_BYTES).ok().map(|text| text.parse().expect("a number"));
+    if journal_bytes.is_some() {
+        // Writing past the limit must fail, not kill.
+        let mut signals = nix::sys::signal::SigSet::empty();
+        signals.add(nix::sys::signal::Signal::SIGXFSZ);
+        signals.thread_block().expect("the signal is blocked");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let backend =
+            EmbeddedBackend::open(Path::new(&directory), EmbeddedOptions::default()).expect("the store opens");
+        if let Some(bytes) = journal_bytes {
+            let resource = nix::sys::resource::Resource::RLIMIT_FSIZE;
+            nix::sys::resource::setrlimit(resource, bytes, bytes).expect("the limit is set");
+        }
+        let store = Store::new(backend.clone());
+        let workers = (0..WORKERS).map(|worker| write_until_stopped(store.clone(), round, worker));
+        for error in futures::future::join_all(workers).await {
+            writeln!(std::io::stderr(), "stopped {error}").expect("the parent listens");
+        }
+        let read = backend.begin().get_many(&[Bytes::from_static(b"count")], Read::Snapshot).await;
+        writeln!(std::io::stderr(), "read {}", read.is_ok()).expect("the parent listens");
+        let closed = backend.close().await;
+        writeln!(std::io::stderr(), "closed {}", closed.is_ok()).expect("the parent listens");
+    });
+}
+
+fn start(directory: &Path, round: u32, journal_bytes: Option<u64>) -> Child {
+    let this: PathBuf = std::env::current_exe().expect("this binary has a path");
+    let mut command = Command::new(this);
+    command.args(["--exact", "writer_process", "--nocapture", "--test-threads=1"]);
+    command.env(DIRECTORY, directory).env(ROUND, round.to_string());
+    if let Some(bytes) = journal_bytes {
+        command.env(JOURNAL_BYTES, bytes.to_string());
+    }
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the child starts")
+}
+
+fn acknowledged(line: &str) -> Option<(u32, u32)> {
+    let mut words = line.strip_prefix("acknowledged ")?.split(' ');
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// Every transaction of which a row is there, after checking that all of it is, and that the count agrees.
+async fn whole_transactions(directory: &Path) -> BTreeSet<(u32, u32, u32)> {
+    let backend = EmbeddedBackend::open(directory, EmbeddedOptions::default()).expect("the store opens after a crash");
+    let query = RangeQuery {
+        begin: Bytes::from_static(b"row"),
+        end: Bytes::from_static(b"rox"),
+        limit: usize::MAX,
+        reverse: false,
+        read: Read::Snapshot,
+    };
+    let tx = backend.begin();
+    let rows = tx.range(&query).await.expect("the rows are read");
+    let mut whole = BTreeSet::new();
+    assert_eq!(rows.len() % PARTS, 0, "no transaction is there by halves");
+    for parts in rows.chunks(PARTS) {
+        let text = String::from_utf8(parts[0].key.to_vec()).expect("keys are text");
+        let mut words = text.split(' ').skip(1).map(|word| word.parse::<u32>().expect("a number"));
+        let mut next = || words.next().expect("three numbers");
+        let (round, worker, number) = (next(), next(), next());
+        for (part, pair) in parts.iter().enumerate() {
+            assert_eq!(pair.key, row(round, worker, number, part));
+            assert_eq!(pair.value, vec![part as u8; 50 + 400 * part]);
+        }
+        whole.insert((round, worker, number));
+    }
+    let count =
+        tx.get_many(&[Bytes::from_static(b"count")], Read::Snapshot).await.expect("the count is read").remove(0);
+    let count = count.map_or(0, |count| i64::from_le_bytes(count[..].try_into().expect("a counter has 8 bytes")));
+    assert_eq!(count, whole.len() as i64);
+    backend.close().await.expect("the store closes");
+    whole
+}
+
+#[tokio::test]
+async fn kill_9_loses_nothing_that_was_acknowledged() {
+    let directory = tempfile::tempdir().expect("a directory is made");
+    let mut kept = BTreeSet::new();
+    let mut random = fastrand::Rng::with_seed(9);
+    for round in 0..6 {
+        let mut child = start(directory.path(), round, None);
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let mut acknowledgements = BTreeSet::new();
+        let enough = random.usize(50..800);
+        while acknowledgements.len() < enough {
+            let line = lines.next().expect("the child goes on until it is killed").expect("the line is read");
+            acknowledgements.extend(acknowledged(&line).map(|(worker, number)| (round, worker, number)));
+        }
+        child.kill().expect("the child is killed");
+        child.wait().expect("the child is gone");
+        // What it had written to the pipe before it died was acknowledged too.
+        let rest = lines.map_while(Result::ok).filter_map(|line| acknowledged(&line));
+        acknowledgements.extend(rest.map(|(worker, number)| (round, worker, number)));
+        let whole = whole_transactions(directory.path()).await;
+        assert!(acknowledgements.is_subset(&whole), "round {round} lost something acknowledged");
+        assert!(kept.is_subset(&whole), "round {round} lost something of an earlier one");
+        assert!(
+            whole.len() <= kept.len() + acknowledgements.len() + WORKERS as usize,
+            "one more per worker at the most"
+        );
+        kept = whole;
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_stops_the_store_for_good() {
+    let directory = tempfile::tempdir().expect("a directory is made");
+    let mut child = start(directory.path(), 0, Some(1_500_000));
+    let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+    let lines: Vec<String> = lines.map_while(Result::ok).collect();
+    child.wait().expect("the child is gone");
+    let acknowledgements: BTreeSet<_> =
+        lines.iter().filter_map(|line| acknowledged(line)).map(|(worker, number)| (0, worker, number)).collect();
+    assert!(acknowledgements.len() > 20, "{lines:?}");
+    // Each worker's commit had an unknown result, and its next run was refused with the reason.
+    let stopped = |line: &&String| line.starts_with("stopped the store is unavailable: writing to the journal failed");
+    assert_eq!(lines.iter().filter(stopped).count(), WORKERS as usize, "{lines:?}");
+    assert!(lines.contains(&"read false".into()) && lines.contains(&"closed false".into()), "{lines:?}");
+    let whole = whole_transactions(directory.path()).await;
+    assert!(acknowledgements.is_subset(&whole));
+    assert!(whole.len() <= acknowledgements.len() + WORKERS as usize);
+}
