@@ -8,7 +8,7 @@ mod ticker;
 use std::time::Duration;
 
 pub use executor::{Ran, Run, Runner};
-pub use node::{Node, NodeConfig, Roles};
+pub use node::{Node, NodeConfig};
 
 /// How far ahead of the clock a ticker reads. A job that is created due sooner rings its shard's bell.
 pub const LOOK_AHEAD: Duration = Duration::from_secs(3);

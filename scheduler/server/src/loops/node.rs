@@ -15,32 +15,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::executor::{Executor, Holding};
 use super::{Runner, ticker};
+use crate::config::Roles;
 use crate::ctx::Ctx;
 use crate::passes::beat;
 use crate::passes::lease::{self, Members};
 use crate::passes::reap::{self, NodeView, Observer};
-
-/// What a node does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Roles {
-    /// It answers HTTP requests.
-    pub api: bool,
-    /// It ticks shards, and ends the sessions of dead nodes.
-    pub scheduler: bool,
-    /// It runs tasks.
-    pub executor: bool,
-}
-
-impl Roles {
-    /// All of them.
-    pub const ALL: Self = Self { api: true, scheduler: true, executor: true };
-
-    /// Their names.
-    pub fn names(self) -> Vec<String> {
-        let named = [("api", self.api), ("scheduler", self.scheduler), ("executor", self.executor)];
-        named.iter().filter(|(_, has)| *has).map(|(name, _)| (*name).to_owned()).collect()
-    }
-}
 
 /// How a node behaves.
 #[derive(Debug, Clone)]

@@ -1,0 +1,163 @@
+//! `compline serve`: one process with a store, the loops of its roles, and the HTTP API.
+
+use std::ffi::OsString;
+use std::future::IntoFuture;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use compline_runtime::{CompileLimits, CompilePlace, Compiler, CompilerError, Engine, EngineConfig, EngineError};
+use compline_store::backend::Backend;
+use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
+use compline_store::{Store, StoreError, keys};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{self, ApiState};
+use crate::config::{ServeConfig, StoreLocation};
+use crate::ctx::Ctx;
+use crate::env::Env;
+use crate::loops::{Node, NodeConfig};
+use crate::metrics::Metrics;
+use crate::sandbox::Sandbox;
+
+/// The hidden command by which the server's own binary becomes a compile worker.
+pub const COMPILE_COMMAND: &str = "__compile";
+
+/// The name of the node that an embedded store has.
+const NODE_NAME: &str = "local";
+
+/// Why a server did not start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The store cannot be opened, or refuses to go on.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// The sandbox cannot be set up.
+    #[error("the sandbox cannot be set up")]
+    Engine(#[from] EngineError),
+    /// The compiler cannot be set up.
+    #[error("the compiler cannot be set up")]
+    Compiler(#[from] CompilerError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: is another server running? `--listen` takes another address")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused something that every server needs.
+    #[error("cannot {what}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Serves until SIGTERM or SIGINT, then drains: it claims nothing more, finishes what runs, and gives back the rest. A second signal ends it
+/// at once; what it held then runs again elsewhere.
+pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
+    let stop = CancellationToken::new();
+    stop_on_signals(&stop)?;
+    // The address comes first: a server that cannot be reached should not take over the store.
+    let listener = match config.roles.api {
+        true => Some(listen(config.listen).await?),
+        false => None,
+    };
+    let StoreLocation::Embedded(directory) = config.store.clone();
+    let store = open_embedded(directory.clone()).await?;
+    let served = serve(&config, store.clone(), &directory, listener, &stop).await;
+    let closed = store.close().await;
+    served?;
+    Ok(closed?)
+}
+
+async fn serve(
+    config: &ServeConfig,
+    store: Store,
+    directory: &Path,
+    listener: Option<TcpListener>,
+    stop: &CancellationToken,
+) -> Result<(), ServeError> {
+    let engine = Engine::new(EngineConfig {
+        concurrent_runs_max: config.workers.max(1) + EngineConfig::default().warm_slots_max,
+        memory_bytes_max: config.ceilings.memory_bytes,
+        ..EngineConfig::default()
+    })?;
+    let compiler = Compiler::new(engine, compile_place()?, CompileLimits::default(), Some(directory.join("compiled")))?;
+    let ctx = Arc::new(Ctx::open(store.clone(), Env::system(), Arc::new(Metrics::default())).await?);
+    let node = Node::new(ctx.clone(), node_config(config), Arc::new(Sandbox::new(store, compiler.clone())));
+    let api = serve_api(listener, ApiState::new(ctx, compiler, config.ceilings), stop.clone());
+    let loops = async {
+        let ended = node.run(stop.clone()).await;
+        // A node that ends by itself takes the API with it: a server that does not schedule must not say that it does.
+        stop.cancel();
+        ended
+    };
+    let (api, loops) = tokio::join!(api, loops);
+    loops?;
+    api
+}
+
+async fn serve_api(listener: Option<TcpListener>, state: ApiState, stop: CancellationToken) -> Result<(), ServeError> {
+    let Some(listener) = listener else { return Ok(()) };
+    let address = listener.local_addr().map_err(|source| ServeError::System { what: "read the listening address", source })?;
+    tracing::info!("listening on http://{address}");
+    let served = axum::serve(listener, api::router(state)).with_graceful_shutdown(stop.cancelled_owned());
+    served.into_future().await.map_err(|source| ServeError::System { what: "serve HTTP", source })
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
+}
+
+/// Opening replays the journal, which can take a second: not on a thread that serves.
+async fn open_embedded(directory: PathBuf) -> Result<Store, ServeError> {
+    let options = EmbeddedOptions { fifo_prefix: keys::fifo_prefix, ..EmbeddedOptions::default() };
+    let opened = tokio::task::spawn_blocking(move || EmbeddedBackend::open(&directory, options)).await;
+    let backend: Arc<dyn Backend> =
+        opened.map_err(|error| StoreError::Unavailable(format!("opening the store broke: {error}")))??;
+    Ok(Store::new(backend))
+}
+
+/// The server's own binary, so that what compiles is what runs.
+fn compile_place() -> Result<CompilePlace, ServeError> {
+    let program = std::env::current_exe().map_err(|source| ServeError::System { what: "find its own binary", source })?;
+    Ok(CompilePlace::ChildProcess { program, args: vec![OsString::from(COMPILE_COMMAND)] })
+}
+
+fn node_config(config: &ServeConfig) -> NodeConfig {
+    NodeConfig {
+        roles: config.roles,
+        lanes: config.lanes.clone(),
+        workers: config.workers.max(1) as usize,
+        // The directory's lock lets one process in.
+        exclusive: true,
+        ..NodeConfig::new(NODE_NAME)
+    }
+}
+
+fn stop_on_signals(stop: &CancellationToken) -> Result<(), ServeError> {
+    let broken = |source| ServeError::System { what: "listen to signals", source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: nothing more is claimed, what runs is finished; a second signal ends at once");
+        stop.cancel();
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(130);
+    });
+    Ok(())
+}
