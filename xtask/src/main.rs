@@ -1,6 +1,7 @@
 //! `cargo xtask`: set-up, guests, tests and checks. One file per command.
 
 mod debian;
+mod demo;
 mod guests;
 mod layers;
 mod process;
@@ -22,6 +23,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Shows the main job end to end: serve, push, schedule, kill, restart, check.
+    Demo(demo::Args),
     /// Makes this machine able to build tasks for wasm32-wasip2.
     Setup(setup::Args),
     /// Builds the example tasks into target/guests/.
@@ -34,6 +37,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Guests(args) => guests::run(&args),
         Command::Test(args) => test::run(&args),
