@@ -1,3 +1,7 @@
 //! The `compline` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    compline_server::cli::main()
+}

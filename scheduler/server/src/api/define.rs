@@ -23,7 +23,7 @@ const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// How many retries a job may ask for.
 const RETRIES_MAX: usize = 20;
 /// The only cap on late slots that this version knows.
-const MISFIRE_CAP: u32 = 1_000;
+pub const MISFIRE_CAP: u32 = 1_000;
 
 /// A request whose fields are all sound.
 #[derive(Debug, Clone)]
@@ -244,8 +244,7 @@ fn read_limits(body: LimitsBody, ceilings: &Ceilings) -> Result<RunLimits, Refus
     let default = RunLimits::default();
     let fuel = body.fuel.unwrap_or(default.fuel);
     within("limits.fuel", fuel, 1, ceilings.fuel)?;
-    let memory_bytes = body.memory_bytes.unwrap_or(default.memory_bytes);
-    within("limits.memory_bytes", memory_bytes, MEMORY_BYTES_MIN, ceilings.memory_bytes)?;
+    let memory_bytes = read_memory("limits.memory_bytes", body.memory_bytes, ceilings.memory_bytes)?;
     let timeout = match &body.timeout {
         Some(text) => read_duration("limits.timeout", text)?,
         None => default.timeout,
@@ -255,6 +254,13 @@ fn read_limits(body: LimitsBody, ceilings: &Ceilings) -> Result<RunLimits, Refus
         return Err(Refusal::new("limits.timeout", detail).hint("leave it out for 30s"));
     }
     Ok(RunLimits { fuel, memory_bytes, timeout })
+}
+
+/// The memory of an attempt: the default unless given.
+pub fn read_memory(field: &str, given: Option<u64>, max: u64) -> Result<u64, Refusal> {
+    let memory_bytes = given.unwrap_or(RunLimits::default().memory_bytes);
+    within(field, memory_bytes, MEMORY_BYTES_MIN, max)?;
+    Ok(memory_bytes)
 }
 
 fn within(field: &str, value: u64, min: u64, max: u64) -> Result<(), Refusal> {

@@ -12,13 +12,17 @@ use compline_store::backend::Read;
 use compline_store::tables::execution::{self, LogLine};
 use compline_store::tables::history::{self, Entry, Listing};
 use compline_store::tables::job::{self, JobRow};
+use compline_store::tables::request;
 use compline_store::tables::session::{self, Session};
 use compline_store::{StoreError, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
+use crate::ops::create::{Created, IDEMPOTENCY_TTL, Idempotency};
 
 /// A filter looks at so many rows for one page; a page may then be short and have a next one all the same.
 pub const SCANNED_MAX: usize = 2_000;
+/// How many fires an answer to a creation shows.
+const FIRST_FIRES: usize = 5;
 /// How many rows one transaction reads.
 const BATCH: usize = 256;
 
@@ -43,6 +47,13 @@ impl JobSeen {
         let first = self.run.next.map(|next| next.slot);
         let next = |slot: &Timestamp| self.parsed.schedule.next_after(slot.to_utc()).map(Timestamp::from);
         std::iter::successors(first, next).take(count).collect()
+    }
+
+    /// The first planned instants from its creation on, at most `count`.
+    pub fn first_fires(&self, count: usize) -> Vec<Timestamp> {
+        let schedule = &self.parsed.schedule;
+        let first = schedule.first_after(self.parsed.job.created_at.to_utc());
+        std::iter::successors(first, |slot| schedule.next_after(*slot)).take(count).map(Timestamp::from).collect()
     }
 
     /// The word for its state: a job without a slot to come is finished.
@@ -80,6 +91,22 @@ fn seen(ctx: &Ctx, id: JobId, row: Option<JobRow>, run: Option<JobRun>) -> Resul
     let parsed = ctx.jobs.parsed(id, &row)?;
     let run = run.unwrap_or(JobRun { next: None, starts: 0 });
     Ok(Some(JobSeen { id, revision: row.revision, state: row.state, parsed, run }))
+}
+
+/// What the request with this key and body created, if it came before and is remembered still.
+pub async fn created_earlier(
+    ctx: &Ctx,
+    tenant: &TenantId,
+    idempotency: &Idempotency,
+    now: Timestamp,
+) -> Result<Option<Created>, StoreError> {
+    let known = ctx.store.transact(|tx| async move { request::get(&tx, tenant, &idempotency.key).await }).await?.value;
+    let fresh = |at: Timestamp| now.saturating_since(at) < IDEMPOTENCY_TTL;
+    let Some(known) = known.filter(|known| known.body_hash == idempotency.body_hash && fresh(known.at)) else {
+        return Ok(None);
+    };
+    let slots = job(ctx, tenant, known.job).await?.map(|seen| seen.first_fires(FIRST_FIRES));
+    Ok(Some(Created { job_id: known.job, replayed: true, next_fires: slots.unwrap_or_default() }))
 }
 
 /// A tenant's jobs that `keep` wants, newest first, from behind `before`.

@@ -37,6 +37,21 @@ impl ParametersSchema {
     }
 }
 
+impl ParametersSchema {
+    /// Whether parameters (JSON text; empty for none) fit.
+    pub fn check_text(&self, parameters: &[u8]) -> Result<(), Refusal> {
+        if parameters.is_empty() {
+            // A task without parameters is handed nothing, which a schema sees as null.
+            return self.check(&serde_json::Value::Null).map_err(|refusal| {
+                Refusal::new("parameters", "this task takes parameters, and there are none").hint(refusal.detail)
+            });
+        }
+        let value = serde_json::from_slice(parameters)
+            .map_err(|error| Refusal::new("parameters", format!("they are not JSON: {error}")))?;
+        self.check(&value)
+    }
+}
+
 /// Parsed schemas by task version.
 #[derive(Debug, Default)]
 pub struct SchemaCache(Mutex<HashMap<TaskDigest, Arc<ParametersSchema>>>);
@@ -46,13 +61,7 @@ impl SchemaCache {
     pub fn check(&self, version: &TaskVersion, parameters: &[u8]) -> Result<(), Refusal> {
         let Some(text) = &version.parameters_schema else { return Ok(()) };
         let schema = self.parsed(version.digest, text)?;
-        // A job without parameters hands the task nothing, which a schema sees as null.
-        let value = if parameters.is_empty() { Ok(serde_json::Value::Null) } else { serde_json::from_slice(parameters) };
-        let value = value.map_err(|error| Refusal::new("parameters", error.to_string()))?;
-        schema.check(&value).map_err(|refusal| match parameters.is_empty() {
-            true => Refusal::new("parameters", "this task takes parameters, and there are none").hint(refusal.detail),
-            false => refusal,
-        })
+        schema.check_text(parameters)
     }
 
     fn parsed(&self, digest: TaskDigest, text: &str) -> Result<Arc<ParametersSchema>, Refusal> {

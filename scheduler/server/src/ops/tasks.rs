@@ -263,6 +263,11 @@ async fn find_in(tx: &Tx, tenant: &TenantId, name: &TaskName) -> Result<Option<F
     Ok(version.map(|version| Found { task, version }))
 }
 
+/// The bytes of a version.
+pub async fn component(ctx: &Ctx, found: &Found) -> Result<Option<Bytes>, StoreError> {
+    task::load_component(&ctx.store, found.version.digest).await
+}
+
 /// A tenant's tasks by name, from behind `after`, each with its latest version.
 pub async fn list(ctx: &Ctx, tenant: &TenantId, after: Option<&str>, limit: usize) -> Result<Vec<Found>, StoreError> {
     let listed = ctx.store.transact(|tx| async move {

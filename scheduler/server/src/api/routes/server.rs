@@ -1,0 +1,62 @@
+//! The server itself: whether it lives, whether it serves, what it counts, what it offers.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::api::dto::{NodeView, Page};
+use crate::api::problem::{ApiError, Kind, Problem};
+use crate::api::query::Params;
+use crate::api::{ApiState, views};
+use crate::ops::query;
+
+/// That the server is there.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    /// `ok`
+    status: &'static str,
+}
+
+/// Whether the process lives. Asks nothing else.
+#[utoipa::path(get, path = "/healthz", tag = "server", responses((status = 200, body = Health)))]
+pub async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// Whether the server can serve: whether its store answers.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "server",
+    responses((status = 200, body = Health), (status = 503, body = Problem, content_type = "application/problem+json"))
+)]
+pub async fn readyz(State(state): State<ApiState>) -> Result<Json<Health>, ApiError> {
+    let answer = query::store_answers(&state.ctx).await;
+    answer.map_err(|error| ApiError::new(Kind::Unavailable, error.to_string()))?;
+    Ok(Json(Health { status: "ok" }))
+}
+
+/// What this node counts, as Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String, content_type = "text/plain")))]
+pub async fn metrics(State(state): State<ApiState>) -> Response {
+    const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, TEXT)], state.ctx.metrics.render(&state.ctx.store)).into_response()
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "server", responses((status = 200, body = Object)))]
+pub async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], crate::api::openapi_json()).into_response()
+}
+
+/// The nodes of the cluster.
+#[utoipa::path(get, path = "/v1/nodes", tag = "server", responses((status = 200, body = Page<NodeView>)))]
+pub async fn nodes(State(state): State<ApiState>, uri: Uri) -> Result<Json<Page<NodeView>>, ApiError> {
+    Params::read(&uri, &[])?;
+    let nodes = query::nodes(&state.ctx).await?;
+    let items = nodes.iter().map(|(name, session)| views::node(name, session)).collect();
+    Ok(Json(Page { items, next_cursor: None }))
+}

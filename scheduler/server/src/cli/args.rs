@@ -1,0 +1,464 @@
+//! The command line: every command, flag and default.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use compline_core::schedule::{Fold, Gap};
+
+/// Schedules WebAssembly tasks, and runs them on time.
+///
+/// Exit codes: 0 done; 1 the run or the operation failed; 2 usage; 3 not found; 4 refused by the server; 5 server unreachable or failing.
+#[derive(Debug, Parser)]
+#[command(name = "compline", version, max_term_width = 120, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub struct Globals {
+    /// The server's address
+    #[arg(
+        long,
+        global = true,
+        env = "COMPLINE_SERVER", hide_env_values = true,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7878",
+        help_heading = "Global options"
+    )]
+    pub server: String,
+    /// The token that the server knows you by
+    #[arg(
+        long,
+        global = true,
+        env = "COMPLINE_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub token: Option<String>,
+    /// How results are printed
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t = OutputFormat::Table,
+        help_heading = "Global options"
+    )]
+    pub output: OutputFormat,
+    /// Say nothing but results and errors
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+    /// Say more; twice: what the server's libraries do, too
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    pub verbose: u8,
+    /// When to use colours; NO_COLOR is honoured
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t = ColorChoice::Auto,
+        help_heading = "Global options"
+    )]
+    pub color: ColorChoice,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people
+    Table,
+    /// One JSON document, as the server gives it
+    Json,
+    /// One JSON document per line and row
+    Jsonl,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs a server: API, scheduler and executor in one process
+    Serve(Box<ServeArgs>),
+    /// Pushes tasks, shows them, and runs them without a server
+    #[command(subcommand)]
+    Task(TaskCommand),
+    /// Creates jobs and shows them
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Shows executions and waits for them
+    #[command(subcommand)]
+    Run(RunCommand),
+    /// Shows what a schedule will do
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
+    /// Shows the nodes of the cluster
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Shows the versions of this program and of what it stands on
+    Version,
+    /// Prints a shell's completion script
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Compiles one component; started by the server itself
+    #[command(name = "__compile", hide = true)]
+    Compile,
+    /// Writes the reference documents into a directory
+    #[command(name = "__docs", hide = true)]
+    Docs {
+        /// The directory
+        directory: PathBuf,
+    },
+}
+
+/// How a server runs. What a flag does not say, the environment does, then the configuration file, then the default.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// A configuration file (TOML) with any of: store, listen, roles, workers, lanes
+    #[arg(long, env = "COMPLINE_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the store is: embedded:DIR [default: embedded:./compline-data]
+    #[arg(long, env = "COMPLINE_STORE", hide_env_values = true, value_name = "STORE")]
+    pub store: Option<String>,
+    /// The address to listen on; port 0 takes a free one [default: 127.0.0.1:7878]
+    #[arg(long, env = "COMPLINE_LISTEN", hide_env_values = true, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// What this node does: api, scheduler, executor [default: all three]
+    #[arg(long, env = "COMPLINE_ROLES", hide_env_values = true, value_name = "ROLES", value_delimiter = ',')]
+    pub roles: Option<Vec<String>>,
+    /// How many runs this node has in progress at most [default: 8 per core]
+    #[arg(long, env = "COMPLINE_WORKERS", hide_env_values = true, value_name = "N")]
+    pub workers: Option<u32>,
+    /// The lanes that this node serves [default: default]
+    #[arg(long, env = "COMPLINE_LANES", hide_env_values = true, value_name = "LANES", value_delimiter = ',')]
+    pub lanes: Option<Vec<String>>,
+}
+
+/// Tasks.
+#[derive(Debug, Subcommand)]
+pub enum TaskCommand {
+    /// Pushes a component; the same bytes again are the same version
+    Push {
+        /// The component (.wasm)
+        file: PathBuf,
+        /// The task that it is a version of
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// A tag that points at it from now on; may be repeated
+        #[arg(long = "tag", value_name = "TAG")]
+        tags: Vec<String>,
+    },
+    /// Lists the tasks
+    List(Paging),
+    /// Shows a task
+    Show {
+        /// `name`, `name@tag` or `sha256:…`
+        #[arg(value_name = "REF")]
+        reference: String,
+    },
+    /// Runs a component once in the local sandbox, without a server
+    Run(Box<TaskRunArgs>),
+}
+
+/// One local run.
+#[derive(Debug, Args)]
+pub struct TaskRunArgs {
+    /// A component (.wasm), or the REF of a pushed task (which needs the server)
+    #[arg(value_name = "FILE|REF")]
+    pub task: OsString,
+    /// What the task is handed: JSON, @FILE, or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub input: Option<String>,
+    /// The execution id that the task sees
+    #[arg(long, value_name = "ID", default_value = "exec_local")]
+    pub execution_id: String,
+    /// Units of work that it may use
+    #[arg(long, value_name = "N")]
+    pub fuel: Option<u64>,
+    /// How long it may take, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Memory that it may use, such as 64MiB
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+/// Jobs.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Creates a job
+    Create(Box<JobCreateArgs>),
+    /// Lists the jobs, newest first
+    List {
+        /// Only jobs in this state: ACTIVE, FINISHED, PAUSED or DELETED
+        #[arg(long, value_name = "STATE")]
+        status: Option<String>,
+        /// Only jobs with this label; may be repeated
+        #[arg(long = "label", value_name = "K=V")]
+        labels: Vec<String>,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Shows a job
+    Show {
+        /// `job_…`
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
+
+/// A job to create.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["now", "at", "cron"]))]
+pub struct JobCreateArgs {
+    /// What it runs: `name`, `name@tag` or `sha256:…`
+    #[arg(long, value_name = "REF")]
+    pub task: String,
+    /// It runs at once
+    #[arg(long)]
+    pub now: bool,
+    /// It runs once, at this instant (RFC 3339; a local time with --tz)
+    #[arg(long, value_name = "T")]
+    pub at: Option<String>,
+    /// It runs by a cron expression
+    #[arg(long, value_name = "EXPR")]
+    pub cron: Option<String>,
+    /// The IANA zone that --cron or --at is read in
+    #[arg(long, value_name = "ZONE", conflicts_with = "now")]
+    pub tz: Option<String>,
+    /// What becomes of times that the clock skips
+    #[arg(long, value_enum, requires = "cron")]
+    pub gap: Option<GapArg>,
+    /// In which pass times run that the clock shows twice
+    #[arg(long, value_enum, requires = "cron")]
+    pub fold: Option<FoldArg>,
+    /// What it hands to the task: JSON, @FILE, or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub params: Option<String>,
+    /// What you call it
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The queue that its runs wait in
+    #[arg(long, value_name = "LANE")]
+    pub lane: Option<String>,
+    /// Slots later than this do not run [default: 1h]
+    #[arg(long, value_name = "DURATION")]
+    pub misfire_deadline: Option<String>,
+    /// The delays before each retry, such as 10s,1m,10m (the default); none for no retry
+    #[arg(long, value_name = "DURATIONS")]
+    pub retry_delays: Option<String>,
+    /// How long an attempt may take [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Units of work that an attempt may use [default: 1000000000]
+    #[arg(long, value_name = "N")]
+    pub fuel: Option<u64>,
+    /// Memory that an attempt may use [default: 64MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// A label; may be repeated
+    #[arg(long = "label", value_name = "K=V")]
+    pub labels: Vec<String>,
+    /// Makes a repeat of this command safe for 24 hours
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// Waits until the first run is over, and fails if it does
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// Executions.
+#[derive(Debug, Subcommand)]
+pub enum RunCommand {
+    /// Lists executions, newest first
+    List {
+        /// Only those of this job
+        #[arg(long, value_name = "JOB")]
+        job: Option<String>,
+        /// Only those with this status; OPEN stands for all that are not over
+        #[arg(long, value_name = "STATUS")]
+        status: Option<String>,
+        /// Only those from this instant on
+        #[arg(long, value_name = "T")]
+        from: Option<String>,
+        /// Only those before this instant
+        #[arg(long, value_name = "T")]
+        to: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Shows an execution with its attempts
+    Show {
+        /// `exec_…`
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Prints what an execution logged
+    Logs {
+        /// `exec_…`
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Waits until an execution is over; exit code 0 if it completed, 1 if not
+    Wait {
+        /// `exec_…`
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Give up after so long, with exit code 1
+        #[arg(long, value_name = "DURATION")]
+        timeout: Option<String>,
+    },
+}
+
+/// The part of a listing that is wanted.
+#[derive(Debug, Args)]
+pub struct Paging {
+    /// How many rows at the most
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+    /// Where an earlier page ended
+    #[arg(long, value_name = "CURSOR")]
+    pub cursor: Option<String>,
+}
+
+/// Schedules.
+#[derive(Debug, Subcommand)]
+pub enum ScheduleCommand {
+    /// Shows the next fires of a cron expression; needs no server
+    Preview {
+        /// The cron expression
+        #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
+        cron: String,
+        /// The IANA zone that it is read in
+        #[arg(long, value_name = "ZONE")]
+        tz: Option<String>,
+        /// Fires strictly after this instant [default: now]
+        #[arg(long, value_name = "T")]
+        after: Option<String>,
+        /// How many fires
+        #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 10)]
+        count: u32,
+        /// What becomes of times that the clock skips
+        #[arg(long, value_enum)]
+        gap: Option<GapArg>,
+        /// In which pass times run that the clock shows twice
+        #[arg(long, value_enum)]
+        fold: Option<FoldArg>,
+    },
+}
+
+/// Nodes.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Lists the nodes
+    List,
+}
+
+/// What becomes of times that the clock skips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GapArg {
+    /// One run right after the jump
+    Shift,
+    /// No run
+    Skip,
+}
+
+/// In which pass times run that the clock shows twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FoldArg {
+    /// The first pass only
+    First,
+    /// The last pass only
+    Last,
+    /// Both passes
+    Both,
+}
+
+impl From<GapArg> for Gap {
+    fn from(arg: GapArg) -> Self {
+        match arg {
+            GapArg::Shift => Self::Shift,
+            GapArg::Skip => Self::Skip,
+        }
+    }
+}
+
+impl From<FoldArg> for Fold {
+    fn from(arg: FoldArg) -> Self {
+        match arg {
+            FoldArg::First => Self::First,
+            FoldArg::Last => Self::Last,
+            FoldArg::Both => Self::Both,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_job_needs_exactly_one_schedule() {
+        for right in ["--now", "--at 2026-12-01T10:00:00Z", "--cron @daily --tz Europe/Berlin --gap skip --fold both"] {
+            assert!(parse(&format!("compline job create --task a {right}")).is_ok(), "{right}");
+        }
+        for wrong in ["", "--now --cron @daily", "--now --tz UTC", "--at 2026-12-01T10:00:00Z --gap skip", "--cron"] {
+            let error = parse(&format!("compline job create --task a {wrong}")).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn global_flags_are_taken_anywhere() {
+        let cli = parse("compline run list -o jsonl --server http://h:1 -vv --color never").unwrap();
+        assert_eq!(cli.globals.output, OutputFormat::Jsonl);
+        assert_eq!((cli.globals.server.as_str(), cli.globals.verbose), ("http://h:1", 2));
+        assert!(parse("compline -q -o json version").is_ok());
+        assert_eq!(parse("compline -o yaml version").unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn what_comes_with_later_versions_is_not_there() {
+        for line in ["compline job pause job_x", "compline dead list", "compline job create --task a --now --paused"] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_negative_looking_expression_is_an_expression() {
+        let cli = Cli::try_parse_from(["compline", "schedule", "preview", "--cron", "-1 * * * *"]).unwrap();
+        assert!(matches!(cli.command, Command::Schedule(ScheduleCommand::Preview { cron, .. }) if cron == "-1 * * * *"));
+    }
+}

@@ -1,0 +1,233 @@
+//! `compline job`.
+
+use std::collections::BTreeMap;
+
+use compline_core::schedule::ScheduleKind;
+
+use super::args::{JobCommand, JobCreateArgs, OutputFormat};
+use super::out::Out;
+use super::{CliError, input, listing, run};
+use crate::api::dto::{
+    ExecutionView, JobCreated, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody, Page, RetryBody, ScheduleBody,
+};
+use crate::client::{Client, Reply};
+use crate::refusal::{Refusal, quoted};
+
+/// Runs the command.
+pub async fn command(command: JobCommand, client: &Client, out: &Out) -> Result<(), CliError> {
+    match command {
+        JobCommand::Create(args) => create(*args, client, out).await,
+        JobCommand::Show { id } => {
+            let reply: Reply<JobView> = client.get(&["v1", "jobs", &id], &[]).await?;
+            print(&reply, out)
+        }
+        JobCommand::List { status, labels, paging } => {
+            let mut query = paging.query();
+            query.extend(status.map(|status| ("status", status)));
+            query.extend(labels.into_iter().map(|label| ("label", label)));
+            let reply: Reply<Page<JobListItem>> = client.get(&["v1", "jobs"], &query).await?;
+            let row = |job: &JobListItem| {
+                vec![
+                    job.job_id.clone(),
+                    job.name.clone().unwrap_or_default(),
+                    task_name(&job.task.reference, &job.task.digest),
+                    schedule(&job.schedule),
+                    job.state.clone(),
+                    job.next_fire.clone().unwrap_or_default(),
+                ]
+            };
+            listing(out, &reply, &["JOB", "NAME", "TASK", "SCHEDULE", "STATE", "NEXT"], row, "there are no jobs")
+        }
+    }
+}
+
+async fn create(args: JobCreateArgs, client: &Client, out: &Out) -> Result<(), CliError> {
+    let (wait, key) = (args.wait, args.idempotency_key.clone());
+    let request = request(args)?;
+    let reply: Reply<JobCreated> = client.post(&["v1", "jobs"], &request, key.as_deref()).await?;
+    if reply.headers.contains_key("idempotent-replayed") {
+        out.say("this key created the job before: nothing new was made");
+    }
+    if !wait {
+        return match out.format() {
+            OutputFormat::Table => created(&reply.value, out),
+            OutputFormat::Json | OutputFormat::Jsonl => out.line(&reply.text),
+        };
+    }
+    let job = &reply.value.job_id;
+    out.say(&format!("created {job}"));
+    let first = first_execution(&reply.value, client).await?;
+    let ended = run::wait(&first, None, client, out).await?;
+    match out.format() {
+        OutputFormat::Table => run::print(&ended, out)?,
+        OutputFormat::Json | OutputFormat::Jsonl => {
+            let execution: &serde_json::value::RawValue = serde_json::from_str(&ended.text)
+                .map_err(|error| CliError::unreachable(format!("the answer can't be read: {error}")))?;
+            out.json(&serde_json::json!({
+                "job_id": job, "next_fires": reply.value.next_fires, "execution": execution,
+            }))?;
+        }
+    }
+    run::verdict(&ended.value)
+}
+
+fn created(job: &JobCreated, out: &Out) -> Result<(), CliError> {
+    let mut fields = vec![("job", job.job_id.clone())];
+    fields.extend(job.next_fires.iter().enumerate().map(|(index, fire)| {
+        (if index == 0 { "fires" } else { "" }, fire.clone())
+    }));
+    out.fields(&fields)
+}
+
+/// The first execution that a new job plans.
+async fn first_execution(job: &JobCreated, client: &Client) -> Result<String, CliError> {
+    let from = job.next_fires.first().cloned().unwrap_or_default();
+    let path = ["v1", "jobs", job.job_id.as_str(), "executions"];
+    let query = [("from", from), ("limit", "1000".to_owned())];
+    let reply: Reply<Page<ExecutionView>> = client.get(&path, &query).await?;
+    let first = reply.value.items.into_iter().next_back();
+    first.map(|execution| execution.execution_id).ok_or_else(|| CliError::failed("the job has no execution to wait for"))
+}
+
+fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
+    let (kind, value) = match (args.at, args.cron) {
+        (Some(at), _) => (ScheduleKind::Once, Some(at)),
+        (None, Some(cron)) => (ScheduleKind::Cron, Some(cron)),
+        (None, None) => (ScheduleKind::Now, None),
+    };
+    let schedule = ScheduleBody {
+        kind,
+        value,
+        time_zone: args.tz,
+        gap: args.gap.map(Into::into),
+        fold: args.fold.map(Into::into),
+    };
+    let memory_bytes = args.memory.as_deref().map(|text| input::read_size("--memory", text)).transpose()?;
+    let limits = LimitsBody { fuel: args.fuel, memory_bytes, timeout: args.timeout };
+    let misfire = args.misfire_deadline.map(|deadline| MisfireBody { deadline: Some(deadline), ..MisfireBody::default() });
+    Ok(JobRequest {
+        name: args.name,
+        task: args.task,
+        schedule,
+        parameters: args.params.as_deref().map(|text| input::read_json("--params", text)).transpose()?,
+        lane: args.lane,
+        misfire,
+        overlap: None,
+        splay: None,
+        retry: args.retry_delays.as_deref().map(retry),
+        limits: (limits != LimitsBody::default()).then_some(limits),
+        on_failure: None,
+        labels: labels(&args.labels)?,
+        paused: None,
+    })
+}
+
+fn retry(text: &str) -> RetryBody {
+    let delays = match text.trim() {
+        "none" | "" => Vec::new(),
+        list => list.split(',').map(|delay| delay.trim().to_owned()).collect(),
+    };
+    RetryBody { delays: Some(delays) }
+}
+
+fn labels(texts: &[String]) -> Result<Option<BTreeMap<String, String>>, CliError> {
+    let mut labels = BTreeMap::new();
+    for text in texts {
+        let (key, value) = text.split_once('=').ok_or_else(|| {
+            Refusal::new("--label", format!("{} has no `=`", quoted(text))).hint("write it like --label team=billing")
+        })?;
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(Refusal::new("--label", format!("{} is given twice", quoted(key))).into());
+        }
+    }
+    Ok((!labels.is_empty()).then_some(labels))
+}
+
+fn task_name(reference: &str, digest: &str) -> String {
+    if reference.starts_with("sha256:") { digest.chars().take(19).collect() } else { reference.to_owned() }
+}
+
+fn schedule(schedule: &ScheduleBody) -> String {
+    let mut text = schedule.kind.name().to_owned();
+    for part in [&schedule.value, &schedule.time_zone].into_iter().flatten() {
+        text.push(' ');
+        text.push_str(part);
+    }
+    text
+}
+
+fn print(reply: &Reply<JobView>, out: &Out) -> Result<(), CliError> {
+    if out.format() != OutputFormat::Table {
+        return out.line(&reply.text);
+    }
+    let job = &reply.value;
+    let definition = &job.definition;
+    let labels: Vec<_> = definition.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let parameters = definition.parameters.as_ref().map(|json| json.get().to_owned());
+    let limits = &definition.limits;
+    out.fields(&[
+        ("job", job.job_id.clone()),
+        ("name", definition.name.clone().unwrap_or_default()),
+        ("state", job.state.clone()),
+        ("task", definition.task.reference.clone()),
+        ("digest", definition.task.digest.clone()),
+        ("schedule", schedule(&definition.schedule)),
+        ("parameters", parameters.unwrap_or_default()),
+        ("lane", definition.lane.clone()),
+        ("misfire", format!("run_all, up to {} late", definition.misfire.deadline.clone().unwrap_or_default())),
+        ("retries", definition.retry.delays.clone().unwrap_or_default().join(", ")),
+        (
+            "limits",
+            format!(
+                "{} fuel, {} bytes, {}",
+                limits.fuel.unwrap_or_default(),
+                limits.memory_bytes.unwrap_or_default(),
+                limits.timeout.clone().unwrap_or_default()
+            ),
+        ),
+        ("labels", labels.join(", ")),
+        ("created", job.created_at.clone()),
+        ("starts", job.starts.to_string()),
+        ("next", job.next_fires.join(", ")),
+    ])?;
+    if !job.recent_executions.is_empty() {
+        out.line("")?;
+        out.table(&run::HEADER, job.recent_executions.iter().map(run::row).collect(), "")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+    use clap::Parser;
+
+    fn body(words: &[&str]) -> Result<String, CliError> {
+        let line = ["compline", "job", "create", "--task", "a"].iter().chain(words);
+        let Command::Job(JobCommand::Create(args)) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("another command")
+        };
+        request(*args).map(|request| serde_json::to_string(&request).unwrap())
+    }
+
+    #[test]
+    fn flags_become_the_body_and_what_is_not_given_is_left_out() {
+        assert_eq!(body(&["--now"]).unwrap(), r#"{"task":"a","schedule":{"type":"NOW"}}"#);
+        assert_eq!(
+            body(&["--cron", "0 10 * * *", "--tz", "UTC", "--params", r#"{"b":1,"a":2}"#, "--label", "team=x=y", "--memory", "1MiB",
+                "--retry-delays", "10s, 1m", "--misfire-deadline", "5m"])
+            .unwrap(),
+            r#"{"task":"a","schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"UTC"},"parameters":{"b":1,"a":2},"misfire":{"deadline":"5m"},"retry":{"delays":["10s","1m"]},"limits":{"memory_bytes":1048576},"labels":{"team":"x=y"}}"#
+        );
+        assert!(body(&["--now", "--retry-delays", "none"]).unwrap().contains(r#""retry":{"delays":[]}"#));
+    }
+
+    #[test]
+    fn clumsy_values_are_usage_errors() {
+        for words in [["--params", "{a:1}"], ["--label", "team"], ["--memory", "lots"]] {
+            assert_eq!(body(&["--now", words[0], words[1]]).unwrap_err().exit(), crate::cli::Exit::Usage);
+        }
+        assert!(body(&["--now", "--label", "a=1", "--label", "a=2"]).is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! `compline serve`: what flags, environment and configuration file say, put together.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+use super::CliError;
+use super::args::ServeArgs;
+use super::out::Out;
+use crate::api::one_of;
+use crate::config::{Ceilings, LANE_DEFAULT, LISTEN_DEFAULT, Roles, STORE_DEFAULT, ServeConfig, StoreLocation};
+use crate::refusal::{Refusal, quoted};
+use crate::words;
+
+/// Runs per core, unless told otherwise: tasks that wait for the host leave the core to others.
+const WORKERS_PER_CORE: usize = 8;
+const WORKERS_MAX: u32 = 10_000;
+
+/// What a configuration file may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    store: Option<String>,
+    listen: Option<String>,
+    roles: Option<Vec<String>>,
+    workers: Option<u32>,
+    lanes: Option<Vec<String>>,
+}
+
+/// Runs a server until it is told to stop.
+pub async fn serve(args: ServeArgs, out: &Out) -> Result<(), CliError> {
+    let config = configure(args)?;
+    log_to_stderr(out);
+    crate::serve::run(config).await.map_err(|error| {
+        let text = anyhow::Error::from(error);
+        CliError::failed(format!("{text:#}"))
+    })
+}
+
+fn log_to_stderr(out: &Out) {
+    let level = match (out.quiet(), out.verbose) {
+        (true, _) => "warn",
+        (false, 0) => "info",
+        (false, 1) => "debug,hyper=info,reqwest=info,wasmtime=info,cranelift=info,fjall=info,lsm_tree=info",
+        (false, _) => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(out.color_stderr());
+    // A second subscriber in one process is refused; the first one then goes on.
+    let _ = logging.try_init();
+}
+
+/// Flags and environment first, then the configuration file, then defaults.
+fn configure(args: ServeArgs) -> Result<ServeConfig, CliError> {
+    let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    let listen = args.listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
+    let store = args.store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
+    let lanes = args.lanes.or(file.lanes).unwrap_or_else(|| vec![LANE_DEFAULT.to_owned()]);
+    lanes.iter().try_for_each(|lane| words::lane("lanes", lane))?;
+    if lanes.is_empty() {
+        return Err(Refusal::new("lanes", "a node serves at least one lane").hint("leave it out for `default`").into());
+    }
+    Ok(ServeConfig {
+        store: read_store(&store)?,
+        listen: read_listen(&listen)?,
+        roles: args.roles.or(file.roles).map_or(Ok(Roles::ALL), |names| read_roles(&names))?,
+        workers: read_workers(args.workers.or(file.workers))?,
+        lanes,
+        ceilings: Ceilings::default(),
+    })
+}
+
+fn read_file(path: &Path) -> Result<ConfigFile, CliError> {
+    let shown = path.display();
+    let refuse = |detail: String| CliError::from(Refusal::new("--config", detail));
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(format!("{shown} can't be read: {error}")))?;
+    toml::from_str(&text).map_err(|error| {
+        refuse(format!("{shown}: {}", error.to_string().trim_end()))
+            .with_hint("it may have: store, listen, roles, workers, lanes")
+    })
+}
+
+fn read_store(text: &str) -> Result<StoreLocation, Refusal> {
+    let refuse = |detail: String| Err(Refusal::new("store", detail).hint("use embedded:DIR, such as embedded:./compline-data"));
+    match text.split_once(':') {
+        Some(("embedded", "")) => refuse("the store's directory is missing".to_owned()),
+        Some(("embedded", directory)) => Ok(StoreLocation::Embedded(PathBuf::from(directory))),
+        Some(("fdb", _)) => refuse("this build has no FoundationDB support".to_owned()),
+        _ => refuse(format!("{} is not a store", quoted(text))),
+    }
+}
+
+fn read_listen(text: &str) -> Result<SocketAddr, Refusal> {
+    let refuse = |detail: String| Refusal::new("listen", detail).hint("use a loopback address such as 127.0.0.1:7878");
+    let text = text.replace("localhost:", "127.0.0.1:");
+    let address: SocketAddr =
+        text.parse().map_err(|_| refuse(format!("{} is not an address with a port", quoted(&text))))?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    let detail = format!(
+        "{address} can be reached from other machines, and this version has no authentication: whoever reaches it could run code here"
+    );
+    Err(refuse(detail))
+}
+
+fn read_roles(names: &[String]) -> Result<Roles, Refusal> {
+    let mut roles = Roles { api: false, scheduler: false, executor: false };
+    for name in names {
+        match one_of("roles", name.trim(), &["api", "scheduler", "executor"])? {
+            "api" => roles.api = true,
+            "scheduler" => roles.scheduler = true,
+            _ => roles.executor = true,
+        }
+    }
+    if names.is_empty() {
+        return Err(Refusal::new("roles", "a node has at least one role").hint("leave it out for all three"));
+    }
+    Ok(roles)
+}
+
+fn read_workers(workers: Option<u32>) -> Result<u32, Refusal> {
+    match workers {
+        None => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            Ok(u32::try_from(cores * WORKERS_PER_CORE).unwrap_or(WORKERS_MAX))
+        }
+        Some(workers @ 1..=WORKERS_MAX) => Ok(workers),
+        Some(other) => Err(Refusal::new("workers", format!("{other} is not from 1 to {WORKERS_MAX}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing() -> ServeArgs {
+        ServeArgs { config: None, store: None, listen: None, roles: None, workers: None, lanes: None }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("compline.toml");
+        std::fs::write(&path, "listen = '127.0.0.1:1'\nworkers = 3\nlanes = ['a', 'b']\nroles = ['api']\n").unwrap();
+        let args = ServeArgs { config: Some(path.clone()), workers: Some(5), ..nothing() };
+        let config = configure(args).unwrap();
+        assert_eq!((config.listen.to_string().as_str(), config.workers), ("127.0.0.1:1", 5));
+        assert_eq!(config.lanes, ["a", "b"]);
+        assert_eq!(config.roles, Roles { api: true, scheduler: false, executor: false });
+        assert_eq!(config.store, StoreLocation::Embedded("./compline-data".into()));
+        std::fs::write(&path, "workrs = 3\n").unwrap();
+        let refused = configure(ServeArgs { config: Some(path), ..nothing() }).unwrap_err();
+        assert!(refused.text().contains("workrs"), "{}", refused.text());
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused_with_its_reason() {
+        for (args, word) in [
+            (ServeArgs { store: Some("fdb:/etc/fdb.cluster".into()), ..nothing() }, "FoundationDB"),
+            (ServeArgs { store: Some("embedded:".into()), ..nothing() }, "directory"),
+            (ServeArgs { store: Some("/tmp/x".into()), ..nothing() }, "not a store"),
+            (ServeArgs { listen: Some("0.0.0.0:7878".into()), ..nothing() }, "no authentication"),
+            (ServeArgs { listen: Some("[::]:7878".into()), ..nothing() }, "no authentication"),
+            (ServeArgs { listen: Some("7878".into()), ..nothing() }, "not an address"),
+            (ServeArgs { roles: Some(vec!["exector".into()]), ..nothing() }, "not known"),
+            (ServeArgs { workers: Some(0), ..nothing() }, "not from 1"),
+            (ServeArgs { lanes: Some(vec!["A".into()]), ..nothing() }, "a lane"),
+        ] {
+            let refused = configure(args).unwrap_err();
+            assert!(refused.text().contains(word) && refused.exit() == crate::cli::Exit::Usage, "{}", refused.text());
+        }
+        assert!(configure(ServeArgs { listen: Some("localhost:0".into()), ..nothing() }).is_ok());
+        assert!(configure(ServeArgs { listen: Some("[::1]:7878".into()), ..nothing() }).is_ok());
+    }
+}
