@@ -153,3 +153,41 @@ async fn recursion_within_the_stack_is_fine() {
     let report = once(guest::task_with(core, "(call $ok (i32.const 0) (call $down (i32.const 10000)))"), "").await;
     assert_eq!(report.outcome, Outcome::Ok);
 }
+
+#[tokio::test]
+async fn a_slot_is_clean_whatever_ran_in_it_before() {
+    let engine = engine_with(EngineConfig { concurrent_runs_max: 1, ..EngineConfig::default() });
+    // Both grow to 4 MiB; one fills all of it above its own results, the other looks whether anything is there. The table too.
+    let grown = "(drop (memory.grow (i32.const 63)))";
+    let fill = format!(
+        "{grown} (memory.fill (i32.const 65536) (i32.const 170) (i32.const 4128768))
+         (memory.fill (i32.const 4096) (i32.const 170) (i32.const 61440))
+         (table.set $t (i32.const 3) (ref.func $run)) (call $ok (i32.const 0) (i32.const 0))"
+    );
+    let look = format!(
+        "{grown} (local.set $at (i32.const 4096))
+         (loop $next
+           (if (i64.ne (i64.load (local.get $at)) (i64.const 0)) (then unreachable))
+           (local.set $at (i32.add (local.get $at) (i32.const 8)))
+           (br_if $next (i32.lt_u (local.get $at) (i32.const 4194304))))
+         (if (i32.eqz (ref.is_null (table.get $t (i32.const 3)))) (then unreachable))
+         (call $ok (i32.const 0) (i32.const 0))"
+    );
+    let table = "(table $t 10 funcref) (elem declare func $run)";
+    let fill = compile_on(&engine, guest::task_with(table, &fill)).await.unwrap();
+    let look = compile_on(&engine, guest::task_with(table, &look)).await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(run(&fill, "", Limits::default()).await.outcome, Outcome::Ok);
+        for _ in 0..2 {
+            assert_eq!(run(&look, "", Limits::default()).await.outcome, Outcome::Ok);
+        }
+    }
+    // The same component in the same slot: its memory is not only unmapped and mapped again.
+    let twice = "(if (i32.load (i32.const 5000)) (then unreachable)) (i32.store (i32.const 5000) (i32.const 1))
+        (drop (memory.grow (i32.const 63))) (if (i32.load (i32.const 4000000)) (then unreachable))
+        (i32.store (i32.const 4000000) (i32.const 1)) (call $ok (i32.const 0) (i32.const 0))";
+    let twice = compile_on(&engine, guest::task(twice)).await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(run(&twice, "", Limits::default()).await.outcome, Outcome::Ok);
+    }
+}
