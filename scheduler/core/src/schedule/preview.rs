@@ -219,9 +219,13 @@ mod tests {
 
     #[test]
     fn a_change_is_noted_once() {
-        let fires = preview(&zoned("30 2 * * *", "America/New_York"), "2026-03-07T00:00:00Z", 6);
-        let noted: Vec<&str> = fires.iter().filter(|(.., note)| !note.is_empty()).map(|(at, ..)| at.as_str()).collect();
-        assert_eq!(noted, ["2026-03-08T07:00:00Z"]);
+        let shift = zoned("30 2 * * *", "America/New_York");
+        let skip = ScheduleSpec { gap: Some(Gap::Skip), ..shift.clone() };
+        for (spec, at) in [(shift, "2026-03-08T07:00:00Z"), (skip, "2026-03-09T06:30:00Z")] {
+            let fires = preview(&spec, "2026-03-07T00:00:00Z", 6);
+            let noted: Vec<&str> = fires.iter().filter(|fire| !fire.2.is_empty()).map(|fire| fire.0.as_str()).collect();
+            assert_eq!(noted, [at]);
+        }
     }
 
     #[test]
