@@ -117,8 +117,10 @@ impl FaultSource {
             Fate::VanishesUnknown
         } else if hits(faults.late_landing) {
             self.counts.late_landing += 1;
+            // Mostly short, so that a late commit sometimes lands before the caller's next run and sometimes long after it.
             let late_by = faults.late_by.clone();
-            Fate::LandsLate(self.duration(&late_by))
+            let share = self.rng.f64().powi(3);
+            Fate::LandsLate(between(&late_by, share))
         } else {
             Fate::Lands
         }
@@ -163,11 +165,10 @@ impl FaultSource {
     }
 
     fn slow(&mut self) -> Duration {
-        let slow_for = self.settings.slow_for.clone();
-        self.duration(&slow_for)
+        between(&self.settings.slow_for, self.rng.f64())
     }
+}
 
-    fn duration(&mut self, range: &Range<Duration>) -> Duration {
-        range.start + range.end.saturating_sub(range.start).mul_f64(self.rng.f64())
-    }
+fn between(range: &Range<Duration>, share: f64) -> Duration {
+    range.start + range.end.saturating_sub(range.start).mul_f64(share)
 }
