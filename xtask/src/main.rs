@@ -2,6 +2,7 @@
 
 mod debian;
 mod demo;
+mod docs;
 mod guests;
 mod layers;
 mod process;
@@ -31,6 +32,8 @@ enum Command {
     Guests(guests::Args),
     /// Runs every test, with the example tasks built first.
     Test(test::Args),
+    /// Writes the reference documents in docs/, or checks that they are fresh.
+    Docs(docs::Args),
     /// Checks that the crates depend on each other in one direction only.
     CheckLayers,
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Setup(args) => setup::run(&args),
         Command::Guests(args) => guests::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Docs(args) => docs::run(&args),
         Command::CheckLayers => layers::run(),
     };
     match result {
