@@ -71,7 +71,7 @@ fn create(server: &Server) -> Result<Jobs> {
     let id = |answer: Value| -> Result<String> {
         answer["job_id"].as_str().map(str::to_owned).with_context(|| format!("no job_id in {answer}"))
     };
-    let lines = r#"{"customer":"Ada","currency":"EUR","items":[{"description":"hosting","quantity":3,"unit_price_cents":1999,"tax_percent":19}]}"#;
+    let lines = r#"{"customer":"Ada","currency":"EUR","items":[{"description":"hosting","quantity":3,"unit_price_cents":1999,"tax_basis_points":1900}]}"#;
     let now =
         server.json(&["job", "create", "--name", "invoice-now", "--task", "invoice", "--now", "--params", lines])?;
     let soon = in_three_seconds(server)?;
