@@ -30,7 +30,18 @@
 //! ```
 //!
 //! A task is a `cdylib` crate, built with `cargo build --release --target wasm32-wasip2`; the `.wasm` file that comes out is what
-//! `compline task push` takes. One crate has one task.
+//! `compline task push` takes. One crate has one task. Beside this crate it depends on `serde` (feature `derive`) and `schemars` 1,
+//! whose derives name them:
+//!
+//! ```toml
+//! [lib]
+//! crate-type = ["cdylib"]
+//!
+//! [dependencies]
+//! compline-sdk = { path = "…" }
+//! schemars = "1"
+//! serde = { version = "1", features = ["derive"] }
+//! ```
 //!
 //! # Parameters and output
 //!

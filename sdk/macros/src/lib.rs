@@ -8,7 +8,7 @@ use proc_macro::TokenStream;
 ///
 /// ```ignore
 /// #[compline_sdk::task]
-/// fn welcome(ctx: &Context, params: Params) -> Result<Receipt, TaskError> { … }
+/// fn welcome(ctx: &Context, params: Params) -> Result<Receipt, TaskError> { /* … */ }
 /// ```
 ///
 /// The function stays what it is, so that tests can call it; for wasm targets the component's exports are added. `Params` is
