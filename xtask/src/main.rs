@@ -1,5 +1,6 @@
 //! `cargo xtask`: set-up, guests, tests and checks. One file per command.
 
+mod bench;
 mod debian;
 mod demo;
 mod docs;
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures, in a release build; prints one JSON object.
+    Bench(bench::Args),
     /// Shows the main job end to end: serve, push, schedule, kill, restart, check.
     Demo(demo::Args),
     /// Makes this machine able to build tasks for wasm32-wasip2.
@@ -40,6 +43,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Guests(args) => guests::run(&args),

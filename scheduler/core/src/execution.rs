@@ -16,8 +16,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClaimId, ExecutionId, Fence, JobId, SessionId};
 use crate::Timestamp;
+use crate::ids::{ClaimId, ExecutionId, Fence, JobId, SessionId};
 
 /// How often a worker may be lost under one execution before it is taken for the cause.
 pub const WORKERS_LOST_MAX: u32 = 3;
@@ -508,7 +508,13 @@ impl Execution {
 
     fn finish(&mut self, running: &Running, finish: &Finish) -> Result<(), IllegalTransition> {
         check_fence(running, finish.fence)?;
-        self.attempts.push(self.ended(running, Some(finish.started_at), finish.at, finish.outcome.clone(), finish.cost));
+        self.attempts.push(self.ended(
+            running,
+            Some(finish.started_at),
+            finish.at,
+            finish.outcome.clone(),
+            finish.cost,
+        ));
         self.state = match (&finish.outcome, finish.retry_at) {
             (Outcome::Ok, _) => {
                 self.output = finish.output.clone();
@@ -554,7 +560,9 @@ impl Execution {
 
     fn refuse_report(&self, fence: Fence) -> IllegalTransition {
         match self.attempts.last() {
-            Some(last) if last.fence == fence && last.outcome != Outcome::WorkerLost => IllegalTransition::AlreadyReported,
+            Some(last) if last.fence == fence && last.outcome != Outcome::WorkerLost => {
+                IllegalTransition::AlreadyReported
+            }
             _ => IllegalTransition::StaleFence { offered: fence },
         }
     }

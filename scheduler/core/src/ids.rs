@@ -14,7 +14,6 @@ use crate::Timestamp;
 static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut specification = Specification::new();
     specification.symbols.push_str("0123456789abcdefghjkmnpqrstvwxyz");
-    #[expect(clippy::expect_used, reason = "32 distinct ASCII symbols are always a valid encoding")]
     specification.encoding().expect("a valid alphabet")
 });
 
@@ -365,7 +364,8 @@ mod tests {
 
     #[test]
     fn text_that_is_no_id_is_refused() {
-        for text in ["", "job_", "job_zzz", "exec_0000000000000000000000000", "job_uuuuuuuuuuuuuuuuuuuuuuuuuu", "job_é"] {
+        for text in ["", "job_", "job_zzz", "exec_0000000000000000000000000", "job_uuuuuuuuuuuuuuuuuuuuuuuuuu", "job_é"]
+        {
             assert!(text.parse::<JobId>().is_err(), "{text}");
         }
         let job = JobId::new(at(1), 1).to_string();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::Timestamp;
 use crate::ids::{ExecutionId, JobId, TaskDigest, TenantId};
 use crate::schedule::ScheduleSpec;
 use crate::schedule::retry::RetryRule;
-use crate::Timestamp;
 
 /// A job as it is stored. A new revision of it is a new value of the same row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Timestamp;
 use crate::execution::{Cause, Event, Execution, IllegalTransition, State};
 use crate::ids::{ExecutionId, JobId, ShardCount};
 use crate::job::{JobRun, JobState, Misfire, MisfirePolicy, NextSlot};
 use crate::schedule::Schedule;
-use crate::Timestamp;
 
 /// What a pass read about the rows that are due.
 #[derive(Debug, Clone)]
@@ -187,9 +187,11 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
     let oldest_kept = now.saturating_sub(job.misfire.deadline);
     let resume_after = execution.slot.max(oldest_kept.saturating_sub(Duration::from_nanos(1)));
     let second = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
-    let missed = second
-        .filter(|second| *second < oldest_kept)
-        .map(|from| Missed { from, until: oldest_kept, reason: MissReason::Misfire });
+    let missed = second.filter(|second| *second < oldest_kept).map(|from| Missed {
+        from,
+        until: oldest_kept,
+        reason: MissReason::Misfire,
+    });
     let skip = Event::Skip { at: now, reason: format!("misfire: over {:?} late", job.misfire.deadline) };
     end(execution, &skip, Some(advance(snapshot, job, resume_after, job.run.starts, missed)))
 }

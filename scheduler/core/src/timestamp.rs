@@ -107,6 +107,8 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (seconds, nanos) = <(i64, u32)>::deserialize(deserializer)?;
-        DateTime::from_timestamp(seconds, nanos).map(Self).ok_or_else(|| serde::de::Error::custom("instant out of range"))
+        DateTime::from_timestamp(seconds, nanos)
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom("instant out of range"))
     }
 }

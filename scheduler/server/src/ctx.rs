@@ -42,7 +42,8 @@ pub struct Ctx {
 impl Ctx {
     /// Reads what the store says of itself, or, at its first start, writes it.
     pub async fn open(store: Store, env: Env, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
-        let first = Meta { layout: meta::LAYOUT, shards: SHARDS_DEFAULT, partitions: PARTITIONS_DEFAULT, incarnation: 1 };
+        let first =
+            Meta { layout: meta::LAYOUT, shards: SHARDS_DEFAULT, partitions: PARTITIONS_DEFAULT, incarnation: 1 };
         let first = &first;
         let meta = store.transact(|tx| async move { meta::get_or_init(&tx, first).await }).await?.value;
         Ok(Self {
@@ -104,7 +105,8 @@ impl JobCache {
         if let Some(parsed) = self.lookup(id, row.revision) {
             return Ok(parsed);
         }
-        let parsed = ParsedJob::new(row.definition()?).map_err(|error| StoreError::unreadable("job", id.as_bytes(), error))?;
+        let parsed =
+            ParsedJob::new(row.definition()?).map_err(|error| StoreError::unreadable("job", id.as_bytes(), error))?;
         let parsed = Arc::new(parsed);
         self.insert(id, row.revision, parsed.clone());
         Ok(parsed)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use compline_core::execution::Outcome;
 use compline_store::Store;
+use hdrhistogram::Histogram as Lags;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -43,12 +44,20 @@ pub struct Metrics {
     ended_unrun: Counter,
     claimed: Counter,
     attempts: Family<OutcomeLabels, Counter>,
+    attempts_recorded: Counter,
     reports: Family<ReportLabels, Counter>,
     start_lag: Histogram,
+    /// The same lags in microseconds, finer than buckets can be: for quantiles.
+    lags: Mutex<Lags<u32>>,
     /// Rows that could not be read, counted each time that one was met.
     pub unreadable_rows: Counter,
     /// Attempts that run at this moment.
     pub running: Gauge,
+}
+
+/// Up to an hour, to three digits.
+fn new_lags() -> Lags<u32> {
+    Lags::new_with_bounds(1, 3_600_000_000, 3).expect("valid bounds")
 }
 
 impl Default for Metrics {
@@ -59,15 +68,25 @@ impl Default for Metrics {
             ended_unrun: Counter::default(),
             claimed: Counter::default(),
             attempts: Family::default(),
+            attempts_recorded: Counter::default(),
             reports: Family::default(),
             start_lag: Histogram::new(LAG_SECONDS),
+            lags: Mutex::new(new_lags()),
             unreadable_rows: Counter::default(),
             running: Gauge::default(),
         };
         {
             let mut registry = metrics.registry.lock();
-            registry.register("executions_queued", "Executions that a tick put into their lanes", metrics.queued.clone());
-            registry.register("executions_ended_unrun", "Executions that ended without having run", metrics.ended_unrun.clone());
+            registry.register(
+                "executions_queued",
+                "Executions that a tick put into their lanes",
+                metrics.queued.clone(),
+            );
+            registry.register(
+                "executions_ended_unrun",
+                "Executions that ended without having run",
+                metrics.ended_unrun.clone(),
+            );
             registry.register("executions_claimed", "Executions claimed by this node", metrics.claimed.clone());
             registry.register("attempts", "Attempts that ended, by outcome", metrics.attempts.clone());
             registry.register("reports", "Reports of ended attempts, by the store's answer", metrics.reports.clone());
@@ -94,6 +113,18 @@ impl Metrics {
     /// An attempt started.
     pub fn started(&self, lag: Duration) {
         self.start_lag.observe(lag.as_secs_f64());
+        self.lags.lock().saturating_record(u64::try_from(lag.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// The start lags since the last call, in microseconds.
+    pub fn take_lags(&self) -> Lags<u32> {
+        std::mem::replace(&mut *self.lags.lock(), new_lags())
+    }
+
+    /// How many attempts ended so far: those that did their work, and all others.
+    pub fn attempts_ended(&self) -> (u64, u64) {
+        let ok = self.attempts.get_or_create(&OutcomeLabels { outcome: Outcome::Ok.kind() }).get();
+        (ok, self.attempts_recorded.get() - ok)
     }
 
     /// The store answered a report.
@@ -101,6 +132,7 @@ impl Metrics {
         let answer = match answer {
             Reported::Recorded => {
                 self.attempts.get_or_create(&OutcomeLabels { outcome: outcome.kind() }).inc();
+                self.attempts_recorded.inc();
                 Answer::Recorded
             }
             Reported::AlreadyRecorded => Answer::AlreadyRecorded,

@@ -105,7 +105,8 @@ async fn serve(
 
 async fn serve_api(listener: Option<TcpListener>, state: ApiState, stop: CancellationToken) -> Result<(), ServeError> {
     let Some(listener) = listener else { return Ok(()) };
-    let address = listener.local_addr().map_err(|source| ServeError::System { what: "read the listening address", source })?;
+    let address =
+        listener.local_addr().map_err(|source| ServeError::System { what: "read the listening address", source })?;
     tracing::info!("listening on http://{address}");
     let served = axum::serve(listener, api::router(state)).with_graceful_shutdown(stop.cancelled_owned());
     served.into_future().await.map_err(|source| ServeError::System { what: "serve HTTP", source })
@@ -126,7 +127,8 @@ async fn open_embedded(directory: PathBuf) -> Result<Store, ServeError> {
 
 /// The server's own binary, so that what compiles is what runs.
 fn compile_place() -> Result<CompilePlace, ServeError> {
-    let program = std::env::current_exe().map_err(|source| ServeError::System { what: "find its own binary", source })?;
+    let program =
+        std::env::current_exe().map_err(|source| ServeError::System { what: "find its own binary", source })?;
     Ok(CompilePlace::ChildProcess { program, args: vec![OsString::from(COMPILE_COMMAND)] })
 }
 

@@ -119,7 +119,10 @@ async fn create_jobs(
         let key = format!("crash-{client}-{number}");
         let body = definition(json!({"type": "NOW"}), &key);
         let job = loop {
-            let url = bounded("a reachable server", reachable.wait_for(|url| !url.is_empty())).await.expect("the test").clone();
+            let url = bounded("a reachable server", reachable.wait_for(|url| !url.is_empty()))
+                .await
+                .expect("the test")
+                .clone();
             let request = http.post(format!("{url}/v1/jobs")).header("Idempotency-Key", &key).json(&body);
             let Ok(answer) = request.send().await else {
                 tokio::task::yield_now().await;

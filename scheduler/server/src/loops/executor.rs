@@ -214,7 +214,8 @@ impl Executor {
             window.turn(pace);
             let target = self.workers + window.ahead;
             let outstanding = pace.outstanding.load(Ordering::Acquire);
-            let room = target.saturating_sub(outstanding).min(HELD_MAX.saturating_sub(self.holding.len())).min(BATCH_MAX);
+            let room =
+                target.saturating_sub(outstanding).min(HELD_MAX.saturating_sub(self.holding.len())).min(BATCH_MAX);
             if room > 0 && (lingered || outstanding == 0 || room * 4 >= target.min(BATCH_MAX)) {
                 return room;
             }

@@ -225,7 +225,13 @@ impl Node {
             return std::future::pending().await;
         }
         let mut observer = Observer::default();
-        let mut tickers = Tickers { ctx: self.ctx.clone(), session, stop: stop.child_token(), running: BTreeMap::new(), tasks: JoinSet::new() };
+        let mut tickers = Tickers {
+            ctx: self.ctx.clone(),
+            session,
+            stop: stop.child_token(),
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        };
         let mut interval = tokio::time::interval(self.config.beat);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -240,7 +246,11 @@ impl Node {
     }
 
     /// One look. Returns the shards that this session holds after it; `None`: the session is over.
-    async fn look_around(&self, session: SessionId, observer: &mut Observer) -> Result<Option<BTreeSet<ShardId>>, StoreError> {
+    async fn look_around(
+        &self,
+        session: SessionId,
+        observer: &mut Observer,
+    ) -> Result<Option<BTreeSet<ShardId>>, StoreError> {
         let nodes = observer.observe(&self.ctx).await?;
         if !self.config.exclusive {
             for dead in nodes.iter().filter(|node| node.still_for >= self.config.session_ttl) {
@@ -263,9 +273,7 @@ impl Node {
     }
 }
 
-async fn join(
-    executor: &mut Option<AbortOnDropHandle<Result<(), StoreError>>>,
-) -> Result<(), StoreError> {
+async fn join(executor: &mut Option<AbortOnDropHandle<Result<(), StoreError>>>) -> Result<(), StoreError> {
     match executor {
         Some(handle) => handle.await.unwrap_or_else(|error| {
             tracing::error!(%error, "the executor broke");

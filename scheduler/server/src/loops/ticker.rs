@@ -107,8 +107,12 @@ impl Ticker<'_> {
         }
         let until = now + LOOK_AHEAD;
         let shard = self.shard;
-        let (rows, unreadable) =
-            self.ctx.store.transact(|tx| async move { queue::due_until(&tx, shard, until, AHEAD_MAX).await }).await?.value;
+        let (rows, unreadable) = self
+            .ctx
+            .store
+            .transact(|tx| async move { queue::due_until(&tx, shard, until, AHEAD_MAX).await })
+            .await?
+            .value;
         for error in unreadable {
             let _: Option<()> = self.ctx.readable(Err(error));
         }

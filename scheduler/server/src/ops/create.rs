@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use compline_core::Timestamp;
 use compline_core::ids::{JobId, TenantId};
 use compline_core::job::{JobRun, JobState};
 use compline_core::tick::{first_execution, planned_slot};
-use compline_core::Timestamp;
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::job::JobRow;
@@ -107,7 +107,9 @@ pub async fn create_job(ctx: &Ctx, new: &NewJob) -> Result<Created, CreateError>
         .value;
     match made {
         Made::New => Ok(Created { job_id: job.id, replayed: false, next_fires: next_fires(&new.job) }),
-        Made::Earlier(id) if id == job.id => Ok(Created { job_id: id, replayed: false, next_fires: next_fires(&new.job) }),
+        Made::Earlier(id) if id == job.id => {
+            Ok(Created { job_id: id, replayed: false, next_fires: next_fires(&new.job) })
+        }
         Made::Earlier(id) => replay(ctx, id).await,
         Made::KeyReused => Err(CreateError::KeyReused),
     }

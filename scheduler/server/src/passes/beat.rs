@@ -76,9 +76,9 @@ pub async fn hand_back_unheld(ctx: &Ctx, node: &str, session: SessionId, held: &
             .value;
         let Some(end) = rows.last() else { break };
         last = Some(end.execution);
-        unheld.extend(rows.iter().filter(|row| {
-            !held.executions.contains(&row.execution) && !held.claims.contains(&row.claim)
-        }));
+        unheld.extend(
+            rows.iter().filter(|row| !held.executions.contains(&row.execution) && !held.claims.contains(&row.claim)),
+        );
     }
     hand_back(ctx, node, session, &unheld).await
 }
@@ -111,7 +111,9 @@ async fn hand_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningR
         let Some(Some(current)) = ctx.readable(execution) else { continue };
         let State::Running(_) = &current.execution.state else { continue };
         let partition = partition_of(&row.execution, ctx.partitions);
-        let Ok(queued) = current.execution.apply(&Event::HandBack { fence: row.fence, at: now, partition }) else { continue };
+        let Ok(queued) = current.execution.apply(&Event::HandBack { fence: row.fence, at: now, partition }) else {
+            continue;
+        };
         let Some(job_row) = job::get(tx, queued.job, Read::Snapshot).await? else { continue };
         let parsed = ctx.jobs.parsed(queued.job, &job_row)?;
         running::clear(tx, session, row.execution);

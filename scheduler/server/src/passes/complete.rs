@@ -53,9 +53,15 @@ pub enum Reported {
 }
 
 /// Records a batch of reports; the answers are in the order of the reports.
-pub async fn complete(ctx: &Ctx, node: &str, session: SessionId, reports: &[Report]) -> Result<Vec<Reported>, StoreError> {
+pub async fn complete(
+    ctx: &Ctx,
+    node: &str,
+    session: SessionId,
+    reports: &[Report],
+) -> Result<Vec<Reported>, StoreError> {
     let batches =
-        in_batches(reports, |options, begin, end| complete_batch(ctx, node, session, &reports[begin..end], options)).await?;
+        in_batches(reports, |options, begin, end| complete_batch(ctx, node, session, &reports[begin..end], options))
+            .await?;
     Ok(batches.into_iter().flatten().collect())
 }
 
@@ -85,7 +91,9 @@ async fn complete_batch(
                         Reported::Recorded
                     }
                     Err(IllegalTransition::AlreadyReported) => Reported::AlreadyRecorded,
-                    Ok(_) | Err(IllegalTransition::StaleFence { .. } | IllegalTransition::NotNow { .. }) => Reported::Refused,
+                    Ok(_) | Err(IllegalTransition::StaleFence { .. } | IllegalTransition::NotNow { .. }) => {
+                        Reported::Refused
+                    }
                 });
             }
             batch.close(&tx);

@@ -30,11 +30,13 @@ pub async fn balance(ctx: &Ctx, members: &Members) -> Result<Option<BTreeSet<Sha
                 return Ok(None);
             }
             let leases = lease::list(&tx, Read::Snapshot).await?;
-            let owners: BTreeMap<ShardId, SessionId> = leases.iter().map(|(shard, lease)| (*shard, lease.owner)).collect();
+            let owners: BTreeMap<ShardId, SessionId> =
+                leases.iter().map(|(shard, lease)| (*shard, lease.owner)).collect();
             let mut mine: BTreeSet<ShardId> =
                 owners.iter().filter(|(_, owner)| **owner == members.session).map(|(shard, _)| *shard).collect();
             let share = fair_share(ctx.shards.get() as usize, members);
-            let free = ctx.shards.all().filter(|shard| owners.get(shard).is_none_or(|owner| !members.alive.contains(owner)));
+            let free =
+                ctx.shards.all().filter(|shard| owners.get(shard).is_none_or(|owner| !members.alive.contains(owner)));
             for shard in free {
                 if mine.len() >= share {
                     break;

@@ -114,8 +114,10 @@ async fn give_back(ctx: &Ctx, session: SessionId) -> Result<usize, StoreError> {
         let rows = &rows;
         let batches = in_batches(rows, |options, begin, end| async move {
             let rows = &rows[begin..end];
-            let committed =
-                ctx.store.transact_with(options, |tx| async move { give_back_rows(ctx, &tx, session, rows).await }).await?;
+            let committed = ctx
+                .store
+                .transact_with(options, |tx| async move { give_back_rows(ctx, &tx, session, rows).await })
+                .await?;
             Ok(committed.value)
         })
         .await?;

@@ -39,7 +39,9 @@ pub async fn tick(
     rows: &[Due],
     now: Timestamp,
 ) -> Result<Ticked, StoreError> {
-    let batches = in_batches(rows, |options, begin, end| tick_batch(ctx, session, shard, &rows[begin..end], now, options)).await?;
+    let batches =
+        in_batches(rows, |options, begin, end| tick_batch(ctx, session, shard, &rows[begin..end], now, options))
+            .await?;
     let mut total = Ticked::default();
     for batch in batches {
         total.queued += batch.queued;

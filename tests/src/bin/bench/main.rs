@@ -1,0 +1,38 @@
+//! The benchmarks behind `cargo xtask bench`. Each prints one JSON object on stdout and says on stderr what it does.
+
+mod measure;
+mod store;
+mod sustained;
+
+use std::io::Write;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Jobs that are due every second, each run a real component, everything in one process.
+    Sustained(sustained::Args),
+    /// The four transactions of an execution, as fast as the store takes them, without a sandbox.
+    Store(store::Args),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let measured = match Cli::parse().bench {
+        Bench::Sustained(args) => sustained::run(args).await?,
+        Bench::Store(args) => store::run(args).await?,
+    };
+    writeln!(std::io::stdout(), "{measured}")?;
+    Ok(())
+}
+
+/// Tells the person at the terminal what happens.
+fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}

@@ -1,0 +1,27 @@
+//! `cargo xtask bench`: the benchmarks, in a release build. One JSON object on stdout.
+
+use anyhow::Result;
+
+use crate::process::{cargo, run as run_shown, say};
+use crate::{guests, workspace};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which one, and its options: `sustained --rate 3000 --seconds 30`, `store --jobs 5000 --slots 20`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    bench: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    guests::build()?;
+    say("building in release (the first time this takes long: it compiles wasmtime)");
+    run_shown(
+        cargo()
+            .args(["build", "--release", "-p", "compline-tests", "--bin", "bench", "--locked"])
+            .current_dir(workspace::root()),
+    )?;
+    let program = workspace::target().join("release").join("bench");
+    // `--json` is what it prints anyway.
+    let options = args.bench.iter().filter(|option| *option != "--json");
+    run_shown(std::process::Command::new(program).args(options).current_dir(workspace::root()))
+}
