@@ -102,3 +102,19 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::without_panic;
+
+    #[tokio::test]
+    async fn a_panic_becomes_its_message_and_a_value_stays_one() {
+        let panicking = async {
+            tokio::task::yield_now().await;
+            panic!("slot {} is gone", 7)
+        };
+        let ended: Result<(), String> = without_panic(panicking).await;
+        assert_eq!(ended, Err("slot 7 is gone".to_owned()));
+        assert_eq!(without_panic(async { 5 }).await, Ok(5));
+    }
+}

@@ -98,8 +98,8 @@ impl Program {
         let mut cancel = std::pin::pin!(cancel);
         let slot = tokio::select! {
             biased;
-            slot = self.0.engine.slots().acquire() => slot,
             () = &mut cancel => return RunReport::not_started(Outcome::Cancelled),
+            slot = self.0.engine.slots().acquire() => slot,
         };
         let Ok(_slot) = slot else {
             return RunReport::not_started(Outcome::HostError("the sandbox is shut down".into()));

@@ -204,10 +204,10 @@ async fn nothing_of_one_run_is_left_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_says_so() {
-    let program = program(guest::endless_loop()).await;
+async fn a_run_that_is_cancelled_before_it_starts_runs_nothing() {
+    let program = program(guest::echo()).await;
     let report = program.run(Invocation::default(), ready(())).await;
-    assert_eq!(report.outcome, Outcome::Cancelled);
+    assert_eq!((report.outcome, report.cost.fuel), (Outcome::Cancelled, 0));
 }
 
 #[tokio::test]
