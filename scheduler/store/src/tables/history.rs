@@ -136,15 +136,16 @@ pub fn add_to_ledger(tx: &Tx, job: JobId, from: Timestamp, row: &LedgerRow) -> R
 pub async fn ledger(tx: &Tx, job: JobId, limit: usize) -> Result<Vec<(Timestamp, LedgerRow)>, StoreError> {
     let (begin, end) = KeyBuilder::new(Table::Ledger).job(job).prefix();
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: true, read: Read::Snapshot }).await?;
-    pairs
-        .into_iter()
-        .map(|pair| {
-            let micros = from_sortable(super::key_field("ledger", &pair.key, 1 + JobId::BYTES)?);
-            let from = Timestamp::from_unix_micros(micros)
-                .ok_or_else(|| StoreError::unreadable("ledger", &pair.key, "instant out of range"))?;
-            Ok((from, super::decode("ledger", SCHEMA, &pair.key, &pair.value)?))
-        })
-        .collect()
+    pairs.into_iter().map(|pair| decode_ledger(&pair.key, &pair.value).map(|(_, from, row)| (from, row))).collect()
+}
+
+/// The job, the first slot and the rest of the stretch with this key and value.
+pub fn decode_ledger(key: &[u8], value: &[u8]) -> Result<(JobId, Timestamp, LedgerRow), StoreError> {
+    let job = JobId::from_bytes(super::key_field("ledger", key, 1)?);
+    let micros = from_sortable(super::key_field("ledger", key, 1 + JobId::BYTES)?);
+    let from = Timestamp::from_unix_micros(micros)
+        .ok_or_else(|| StoreError::unreadable("ledger", key, "instant out of range"))?;
+    Ok((job, from, super::decode("ledger", SCHEMA, key, value)?))
 }
 
 /// The key behind which a page that ended with `last` continues, upwards.

@@ -75,7 +75,8 @@ pub fn put(tx: &Tx, job: JobId, row: &JobRow) {
     tx.set(key(job), value.freeze());
 }
 
-fn decode_row(key: &Bytes, value: &Bytes) -> Result<JobRow, StoreError> {
+/// The job in a row's value.
+pub fn decode_row(key: &Bytes, value: &Bytes) -> Result<JobRow, StoreError> {
     super::expect_schema(NAME, SCHEMA, key, value)?;
     let short = || StoreError::unreadable(NAME, key, "shorter than its head");
     let revision = value.get(1..9).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes).ok_or_else(short)?;
@@ -96,8 +97,17 @@ pub async fn get_runs(
 ) -> Result<Vec<Result<Option<JobRun>, StoreError>>, StoreError> {
     let keys: Vec<Bytes> = jobs.iter().map(|job| run_key(*job)).collect();
     let values = tx.get_many(&keys, read).await?;
-    let decode = |key: &Bytes, value: Bytes| super::decode(RUN_NAME, RUN_SCHEMA, key, &value);
-    Ok(keys.iter().zip(values).map(|(key, value)| value.map(|value| decode(key, value)).transpose()).collect())
+    Ok(keys.iter().zip(values).map(|(key, value)| value.map(|value| decode_run(key, &value)).transpose()).collect())
+}
+
+/// What a job's policies read, in a row's value.
+pub fn decode_run(key: &[u8], value: &[u8]) -> Result<JobRun, StoreError> {
+    super::decode(RUN_NAME, RUN_SCHEMA, key, value)
+}
+
+/// The job that the key of a job's row, or of its run's, names.
+pub fn id_of(key: &[u8]) -> Result<JobId, StoreError> {
+    Ok(JobId::from_bytes(super::key_field(NAME, key, 1)?))
 }
 
 /// Writes what a job's policies read.

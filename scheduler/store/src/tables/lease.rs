@@ -38,13 +38,7 @@ pub async fn get(tx: &Tx, shard: ShardId) -> Result<Option<Lease>, StoreError> {
 pub async fn list(tx: &Tx, read: Read) -> Result<Vec<(ShardId, Lease)>, StoreError> {
     let (begin, end) = KeyBuilder::new(Table::Lease).prefix();
     let pairs = tx.range(&RangeQuery { begin, end, limit: SHARDS_MAX, reverse: false, read }).await?;
-    pairs
-        .iter()
-        .map(|pair| {
-            let shard = ShardId(u16::from_be_bytes(super::key_field(NAME, &pair.key, 1)?));
-            Ok((shard, decode(&pair.key, &pair.value)?))
-        })
-        .collect()
+    pairs.iter().map(|pair| Ok((shard_of(&pair.key)?, decode(&pair.key, &pair.value)?))).collect()
 }
 
 /// Grants a shard to a session; the commit mints the fence.
@@ -62,7 +56,13 @@ pub fn release(tx: &Tx, shard: ShardId) {
     tx.clear(key(shard));
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Result<Lease, StoreError> {
+/// The shard that a lease's key names.
+pub fn shard_of(key: &[u8]) -> Result<ShardId, StoreError> {
+    Ok(ShardId(u16::from_be_bytes(super::key_field(NAME, key, 1)?)))
+}
+
+/// The lease in a row's value.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<Lease, StoreError> {
     super::expect_schema(NAME, SCHEMA, key, value)?;
     let incarnation = u32::from_be_bytes(super::key_field(NAME, value, INCARNATION_AT)?);
     Ok(Lease {

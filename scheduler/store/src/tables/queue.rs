@@ -68,7 +68,8 @@ pub async fn due_until(
     Ok((rows, unreadable))
 }
 
-fn decode_due(key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
+/// The due row with this key and value.
+pub fn decode_due(key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
     let micros = from_sortable(super::key_field(DUE, key, DUE_TIME_AT)?);
     let at =
         Timestamp::from_unix_micros(micros).ok_or_else(|| StoreError::unreadable(DUE, key, "instant out of range"))?;
@@ -115,6 +116,17 @@ impl Part<'_> {
         let key = prefix.bytes(&Stamp::unset(index).0).into_vec();
         tx.set_stamped_key(key, stamp_at, super::encode(READY, READY_SCHEMA, ready)?.into());
         Ok(())
+    }
+
+    /// The lane, the zone, the part and the place of the ready row with this key, and what it says.
+    pub fn decode<'a>(key: &'a [u8], value: &[u8]) -> Result<(Part<'a>, Stamp, Ready), StoreError> {
+        let short = || StoreError::unreadable(READY, key, "not a place in a lane");
+        let name = key.get(1..).and_then(|rest| rest.split(|byte| *byte == 0).next()).ok_or_else(short)?;
+        let lane = std::str::from_utf8(name).map_err(|error| StoreError::unreadable(READY, key, error))?;
+        let [zone, partition] = super::key_field(READY, key, 1 + lane.len() + 1)?;
+        let part = Part { lane, zone, partition };
+        let stamp = Stamp(super::key_field(READY, key, part.prefix().len())?);
+        Ok((part, stamp, super::decode(READY, READY_SCHEMA, key, value)?))
     }
 
     /// The first rows. Not part of conflict detection: whoever takes one says so with [`Part::take`].

@@ -59,7 +59,8 @@ pub async fn of_session(
     pairs.iter().map(|pair| decode(&pair.key, &pair.value)).collect()
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Result<RunningRow, StoreError> {
+/// The running row with this key and value.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<RunningRow, StoreError> {
     super::expect_schema(NAME, SCHEMA, key, value)?;
     let incarnation = u32::from_be_bytes(super::key_field(NAME, value, INCARNATION_AT)?);
     let stamp: [u8; Stamp::BYTES] = super::key_field(NAME, value, STAMP_AT)?;
@@ -70,6 +71,11 @@ fn decode(key: &[u8], value: &[u8]) -> Result<RunningRow, StoreError> {
     })
 }
 
+/// The session that the row with this key belongs to.
+pub fn holder(key: &[u8]) -> Result<SessionId, StoreError> {
+    Ok(SessionId::from_bytes(super::key_field(NAME, key, 1)?))
+}
+
 /// The sessions that hold anything, found by stepping from one to the next: as many reads as there are sessions.
 pub async fn sessions(tx: &Tx) -> Result<Vec<SessionId>, StoreError> {
     let (mut begin, end) = KeyBuilder::new(Table::Running).prefix();
@@ -77,7 +83,7 @@ pub async fn sessions(tx: &Tx) -> Result<Vec<SessionId>, StoreError> {
     loop {
         let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
         let Some(pair) = tx.range(&query).await?.pop() else { return Ok(sessions) };
-        let session = SessionId::from_bytes(super::key_field(NAME, &pair.key, 1)?);
+        let session = holder(&pair.key)?;
         sessions.push(session);
         begin = KeyBuilder::new(Table::Running).session(session).prefix().1;
     }

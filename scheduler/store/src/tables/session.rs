@@ -44,7 +44,7 @@ fn beat_key(node: &str) -> Bytes {
 pub async fn get(tx: &Tx, node: &str, read: Read) -> Result<Option<Session>, StoreError> {
     let key = key(node);
     let value = tx.get(key.clone(), read).await?;
-    value.map(|value| super::decode(NAME, SCHEMA, &key, &value)).transpose()
+    value.map(|value| decode(&key, &value)).transpose()
 }
 
 /// Whether this is still the node's session. Every write that a session makes depends on it.
@@ -70,9 +70,7 @@ pub async fn list(tx: &Tx, read: Read) -> Result<Vec<(String, Session, u64)>, St
     let pairs = tx.range(&RangeQuery { begin, end, limit: NODES_MAX, reverse: false, read }).await?;
     let mut nodes = Vec::with_capacity(pairs.len());
     for pair in pairs {
-        let name = std::str::from_utf8(&pair.key[1..pair.key.len().saturating_sub(1)])
-            .map_err(|error| StoreError::unreadable(NAME, &pair.key, error))?;
-        nodes.push((name.to_owned(), super::decode(NAME, SCHEMA, &pair.key, &pair.value)?));
+        nodes.push((node_of(&pair.key)?.to_owned(), decode(&pair.key, &pair.value)?));
     }
     let keys: Vec<Bytes> = nodes.iter().map(|(name, _)| beat_key(name)).collect();
     let beats = tx.get_many(&keys, Read::Snapshot).await?;
@@ -80,6 +78,17 @@ pub async fn list(tx: &Tx, read: Read) -> Result<Vec<(String, Session, u64)>, St
         |key: &Bytes, value: Option<Bytes>| value.map_or(Ok(0), |value| super::decode(BEAT_NAME, SCHEMA, key, &value));
     let beats = keys.iter().zip(beats).map(|(key, value)| beat(key, value)).collect::<Result<Vec<u64>, _>>()?;
     Ok(nodes.into_iter().zip(beats).map(|((name, session), beat)| (name, session, beat)).collect())
+}
+
+/// The session in a row's value.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<Session, StoreError> {
+    super::decode(NAME, SCHEMA, key, value)
+}
+
+/// The node that the key of a session or of a beat names.
+pub fn node_of(key: &[u8]) -> Result<&str, StoreError> {
+    let name = key.get(1..key.len().saturating_sub(1)).unwrap_or_default();
+    std::str::from_utf8(name).map_err(|error| StoreError::unreadable(NAME, key, error))
 }
 
 /// Sets a node's counter. Only the node itself writes it.

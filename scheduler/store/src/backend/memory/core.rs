@@ -40,6 +40,8 @@ pub struct Landed {
     pub version: u64,
     /// Its versionstamp.
     pub stamp: Versionstamp,
+    /// When it landed.
+    pub at: Instant,
     /// The keys that it changed, in key order, each with its new value; `None` for a removed one. Stamps are filled in, additions are carried
     /// out and cleared ranges are taken apart into the keys that they removed.
     pub changes: Vec<(Bytes, Option<Bytes>)>,
@@ -146,9 +148,9 @@ impl State {
         }
         self.version = version;
         self.watches.fire(changes.keys(), &spans);
-        self.window.record(version, now, keys, spans);
+        self.window.record(version, now, &keys, spans);
         if self.record {
-            self.landed.push(Landed { version, stamp, changes: changes.into_iter().collect() });
+            self.landed.push(Landed { version, stamp, at: now, changes: changes.into_iter().collect() });
         }
         Ok(stamp)
     }
