@@ -2,11 +2,15 @@
 //!
 //! Intervals and timeouts use `tokio::time`, which is monotonic and can be paused by a test; wall time only ever answers "is it due?".
 
+mod gate;
+
 use std::fmt;
 use std::sync::Arc;
 
 use compline_core::Timestamp;
 use parking_lot::Mutex;
+
+pub use gate::Gate;
 
 /// A source of wall time.
 pub trait Clock: Send + Sync + 'static {
@@ -30,18 +34,35 @@ impl Clock for SystemClock {
 pub struct Env {
     clock: Arc<dyn Clock>,
     random: Arc<Mutex<fastrand::Rng>>,
+    gate: Option<Arc<Gate>>,
 }
 
 impl Env {
     /// The system's clock and randomness.
     #[expect(clippy::disallowed_methods, reason = "the one place where ambient randomness is injected from")]
     pub fn system() -> Self {
-        Self { clock: Arc::new(SystemClock), random: Arc::new(Mutex::new(fastrand::Rng::new())) }
+        Self { clock: Arc::new(SystemClock), random: Arc::new(Mutex::new(fastrand::Rng::new())), gate: None }
     }
 
     /// A given clock, and randomness from a seed.
     pub fn injected(clock: Arc<dyn Clock>, seed: u64) -> Self {
-        Self { clock, random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))) }
+        Self { clock, random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))), gate: None }
+    }
+
+    /// The same, with a gate that every task of the node passes through: by it the whole node is stopped or ended, as a process would be.
+    pub fn behind(self, gate: Arc<Gate>) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
+    /// What a node spawns, behind its gate if it has one.
+    pub fn gated<F: Future>(&self, task: F) -> impl Future<Output = F::Output> + use<F> {
+        let gate = self.gate.clone();
+        async move {
+            match gate {
+                Some(gate) => gate.pass(task).await,
+                None => task.await,
+            }
+        }
     }
 
     /// The wall time now.

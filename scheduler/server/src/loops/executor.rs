@@ -129,13 +129,8 @@ impl Executor {
     /// Claims and runs until `drain` is cancelled, then finishes what it holds. Cancelling `abort` stops the runs too.
     pub(super) async fn run(self, drain: CancellationToken, abort: CancellationToken) -> Result<(), StoreError> {
         let (report, reports) = mpsc::unbounded_channel();
-        let recorder = tokio::spawn(reports::run(
-            self.ctx.clone(),
-            self.node.clone(),
-            self.session,
-            self.holding.clone(),
-            reports,
-        ));
+        let recorder = reports::run(self.ctx.clone(), self.node.clone(), self.session, self.holding.clone(), reports);
+        let recorder = tokio::spawn(self.ctx.env.gated(recorder));
         let runs = TaskTracker::new();
         let claimed = self.claim_loop(&report, &runs, &drain, &abort).await;
         drop(report);
@@ -143,6 +138,7 @@ impl Executor {
         runs.wait().await;
         // Ends when every report is recorded; a session that is over has nothing more to record.
         tokio::select! {
+            biased;
             _ = recorder => {}
             () = abort.cancelled() => {}
         }
@@ -271,7 +267,8 @@ impl Executor {
         pace.outstanding.fetch_add(1, Ordering::AcqRel);
         let (ctx, runner) = (self.ctx.clone(), self.runner.clone());
         let (workers, pace, abort) = (workers.clone(), pace.clone(), abort.clone());
-        runs.spawn(async move {
+        let gate = self.ctx.env.clone();
+        runs.spawn(gate.gated(async move {
             // The semaphore is never closed.
             let worker = workers.acquire_owned().await;
             if !abort.is_cancelled() {
@@ -285,7 +282,7 @@ impl Executor {
             pace.ended.fetch_add(1, Ordering::AcqRel);
             pace.outstanding.fetch_sub(1, Ordering::AcqRel);
             pace.room.notify_one();
-        });
+        }));
     }
 }
 

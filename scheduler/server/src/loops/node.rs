@@ -149,7 +149,7 @@ impl Node {
                 runner: self.runner.clone(),
                 holding: holding.clone(),
             };
-            AbortOnDropHandle::new(tokio::spawn(executor.run(stop.child_token(), over.clone())))
+            AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(executor.run(stop.child_token(), over.clone()))))
         });
         let mut executor = executor;
         let schedule = self.oversee(session, stop);
@@ -311,10 +311,11 @@ impl Tickers {
                 let stop = self.stop.child_token();
                 let (ctx, session, shard) = (self.ctx.clone(), self.session, *shard);
                 self.running.insert(shard, stop.clone());
-                self.tasks.spawn(async move {
+                let env = ctx.env.clone();
+                self.tasks.spawn(env.gated(async move {
                     ticker::run(ctx, session, shard, stop).await;
                     shard
-                });
+                }));
             }
         }
     }

@@ -37,11 +37,11 @@ pub(super) async fn run(
         let batch = gather(first, &mut reports).await;
         // The semaphore is never closed.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let (ctx, node, holding) = (ctx.clone(), node.clone(), holding.clone());
-        commits.spawn(async move {
+        let (env, ctx, node, holding) = (ctx.env.clone(), ctx.clone(), node.clone(), holding.clone());
+        commits.spawn(env.gated(async move {
             record(&ctx, &node, session, &holding, &batch).await;
             drop(slot);
-        });
+        }));
         while commits.try_join_next().is_some() {}
     }
     while commits.join_next().await.is_some() {}
