@@ -28,7 +28,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let committers: u32 = arguments.next().map_or(Ok(4), |text| text.parse())?;
 
     let options = EmbeddedOptions { fifo_prefix, ..EmbeddedOptions::default() };
+    let opening = Instant::now();
     let backend = EmbeddedBackend::open(&directory, options.clone())?;
+    let open = opening.elapsed();
     let store = Store::new(backend.clone());
     let started = Instant::now();
     let workers = (0..committers).map(|worker| work(store.clone(), worker, started + Duration::from_secs(seconds)));
@@ -48,13 +50,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(
         std::io::stdout(),
         "{{\"executions_per_second\":{:.0},\"commits\":{},\"groups\":{},\"conflicts\":{},\"writes_per_execution\":{:.1},\
-         \"slowest_transaction_ms\":{},\"close_ms\":{},\"reopen_ms\":{}}}",
+         \"slowest_transaction_ms\":{},\"open_ms\":{},\"close_ms\":{},\"reopen_ms\":{}}}",
         executions as f64 / elapsed.as_secs_f64(),
         metrics.commits,
         metrics.groups,
         cost.conflicts,
         cost.key_writes as f64 / executions.max(1) as f64,
         slowest.as_millis(),
+        open.as_millis(),
         close.as_millis(),
         reopen.as_millis(),
     )?;

@@ -69,7 +69,9 @@ pub trait Backend: Send + Sync + 'static {
 /// One transaction. Reads see its own earlier writes; nothing else does until it commits.
 ///
 /// All methods take `&self`, so that several reads can be in flight at once. Versionstamped writes are not visible to the transaction's own
-/// reads: their bytes are not known yet.
+/// reads, which fail with [`StoreError::StampedUnread`]: their bytes are not known yet.
+///
+/// Keys are not empty and begin with a byte below `0xff`; what is above belongs to the backend. Writing such a key is a bug and panics.
 #[async_trait]
 pub trait Transaction: Send + Sync {
     /// The values of several keys, in the order of the keys.

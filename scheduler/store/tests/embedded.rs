@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
 use compline_store::backend::{Backend, RangeQuery, Read, Transaction};
-use compline_store::{StoreError, Versionstamp};
+use compline_store::{Stamp, Store, StoreError, Versionstamp};
 
 fn open(directory: &Path) -> Result<Arc<EmbeddedBackend>, StoreError> {
     EmbeddedBackend::open(directory, EmbeddedOptions::default())
@@ -316,5 +316,72 @@ async fn the_front_of_a_fifo_is_found_without_stepping_over_what_was_removed() -
     fifo.insert(std::iter::once("q/90000000".into())).await;
     assert_eq!(fifo.backend.low_water(b"q/"), Some(key("q/90000000")));
     assert_eq!(fifo.take().await, 0);
+    Ok(())
+}
+
+const PRODUCERS: u32 = 3;
+const BATCHES: u32 = 30;
+const ROWS: u32 = 20;
+
+/// Adds rows at the back, and now and then one before the front.
+async fn produce(store: Store, producer: u32) {
+    for batch in 0..BATCHES {
+        let added = store.transact(|tx| async move {
+            for _ in 1..ROWS {
+                let row = [b"q/".as_slice(), &Stamp::unset(tx.next_stamp_index()).0].concat();
+                tx.set_stamped_key(row, 2, Bytes::new());
+            }
+            let early = [b"q/".as_slice(), &[0; 8], &batch.to_be_bytes(), &producer.to_be_bytes()].concat();
+            tx.set(early.into(), Bytes::new());
+            Ok(())
+        });
+        added.await.expect("it commits");
+    }
+}
+
+/// Takes rows from the front until all were taken by somebody.
+async fn consume(store: Store) -> usize {
+    let mut taken = 0;
+    loop {
+        let query = RangeQuery { begin: key("q/"), end: key("q0"), limit: 16, reverse: false, read: Read::Snapshot };
+        let query = &query;
+        let took = store.transact(|tx| async move {
+            let rows = tx.range(query).await?;
+            for row in &rows {
+                tx.depend_on(&row.key);
+                tx.clear(row.key.clone());
+            }
+            tx.add(key("count"), rows.len() as i64);
+            let count = tx.get(key("count"), Read::Snapshot).await?.unwrap_or_default();
+            Ok((rows.len(), i64::from_le_bytes(count[..].try_into().expect("a counter has 8 bytes"))))
+        });
+        let (rows, count) = took.await.expect("it commits").value;
+        taken += rows;
+        if count >= i64::from(PRODUCERS * BATCHES * ROWS) {
+            return taken;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_fifo_under_concurrency_gives_each_row_once() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = tempfile::tempdir()?;
+    let options = EmbeddedOptions { fifo_prefix, ..EmbeddedOptions::default() };
+    let backend = EmbeddedBackend::open(directory.path(), options)?;
+    let store = Store::new(backend.clone());
+    let producers: Vec<_> = (0..PRODUCERS).map(|producer| tokio::spawn(produce(store.clone(), producer))).collect();
+    let consumers: Vec<_> = (0..4).map(|_| tokio::spawn(consume(store.clone()))).collect();
+    for producer in producers {
+        producer.await?;
+    }
+    let mut taken = 0;
+    for consumer in consumers {
+        taken += consumer.await?;
+    }
+    assert_eq!(taken, (PRODUCERS * BATCHES * ROWS) as usize);
+    let all = RangeQuery { begin: key("q"), end: key("r"), limit: usize::MAX, reverse: true, read: Read::Snapshot };
+    assert!(backend.begin().range(&all).await?.is_empty());
+    let metrics = backend.metrics();
+    assert!(metrics.fifo_scans_from_mark * 2 > metrics.fifo_scans, "{metrics:?}");
     Ok(())
 }

@@ -53,9 +53,21 @@ impl ReadSet {
 
 struct Commit {
     version: u64,
-    at: Instant,
-    /// Sorted, without doubles.
-    keys: Vec<Bytes>,
+    keys: SortedKeys,
+    spans: Vec<KeySpan>,
+}
+
+/// A stretch of commits, remembered and forgotten together.
+struct Generation {
+    began: Instant,
+    ended: Instant,
+    /// The version of its last commit.
+    newest: u64,
+    commits: Vec<Commit>,
+    keys: usize,
+    has_spans: bool,
+    /// The hash of a key, and the last version of this generation that wrote it.
+    last_writes: HashMap<u64, u64, BuildHasherDefault<AlreadyHashed>>,
 }
 
 /// The commits of the last few seconds.
@@ -63,27 +75,20 @@ pub(crate) struct ConflictWindow {
     options: WindowOptions,
     /// Commits up to this version are forgotten.
     horizon: u64,
-    commits: VecDeque<Commit>,
+    /// Oldest first. Small ones, so that the one that is written to stays in the processor's cache.
+    generations: VecDeque<Generation>,
     keys: usize,
-    /// Written spans (few), with their versions.
-    spans: VecDeque<(u64, KeySpan)>,
-    /// The hash of a key, and the last version that wrote it.
-    last_writes: HashMap<u64, u64, BuildHasherDefault<AlreadyHashed>>,
     hasher: BuildHasherDefault<DefaultHasher>,
 }
+
+/// Into how many generations the window is cut.
+const GENERATIONS: u32 = 8;
 
 impl ConflictWindow {
     /// A window that knows nothing of what was written up to `version`.
     pub fn new(options: WindowOptions, version: u64) -> Self {
-        Self {
-            options,
-            horizon: version,
-            commits: VecDeque::new(),
-            keys: 0,
-            spans: VecDeque::new(),
-            last_writes: HashMap::default(),
-            hasher: BuildHasherDefault::default(),
-        }
+        let hasher = BuildHasherDefault::default();
+        Self { options, horizon: version, generations: VecDeque::new(), keys: 0, hasher }
     }
 
     /// The oldest read version that can still be checked.
@@ -106,54 +111,106 @@ impl ConflictWindow {
 
     /// Whether a commit after `version` wrote the key, or may have, when so old a version is forgotten.
     pub fn is_written_since(&self, key: &[u8], version: u64) -> bool {
-        version < self.horizon
-            || self.last_writes.get(&self.hasher.hash_one(key)).is_some_and(|written| *written > version)
-            || self.spans_since(version).any(|span| span.contains(key))
+        if version < self.horizon {
+            return true;
+        }
+        let hash = self.hasher.hash_one(key);
+        self.since(version).any(|generation| {
+            generation.last_writes.get(&hash).is_some_and(|written| *written > version)
+                || generation.has_spans
+                    && generation.since(version).any(|commit| commit.spans.iter().any(|span| span.contains(key)))
+        })
     }
 
     fn is_span_written_since(&self, read: &KeySpan, version: u64) -> bool {
-        let key_in_span = |commit: &Commit| {
-            let first = commit.keys.partition_point(|key| *key < read.begin);
-            commit.keys.get(first).is_some_and(|key| *key < read.end)
-        };
-        self.commits.iter().rev().take_while(|commit| commit.version > version).any(key_in_span)
-            || self.spans_since(version).any(|span| span.overlaps(read))
+        self.since(version)
+            .flat_map(|generation| generation.since(version))
+            .any(|commit| commit.keys.has_one_in(read) || commit.spans.iter().any(|span| span.overlaps(read)))
     }
 
-    fn spans_since(&self, version: u64) -> impl Iterator<Item = &KeySpan> {
-        self.spans.iter().rev().take_while(move |(written, _)| *written > version).map(|(_, span)| span)
+    fn since(&self, version: u64) -> impl Iterator<Item = &Generation> {
+        self.generations.iter().rev().take_while(move |generation| generation.newest > version)
     }
 
     /// Remembers a commit. `keys` are sorted and without doubles; versions grow.
-    pub fn record(&mut self, version: u64, at: Instant, keys: Vec<Bytes>, spans: Vec<KeySpan>) {
-        debug_assert!(keys.is_sorted());
-        self.keys += keys.len();
-        for key in &keys {
-            self.last_writes.insert(self.hasher.hash_one(&key[..]), version);
+    pub fn record(&mut self, version: u64, at: Instant, keys: &[Bytes], spans: Vec<KeySpan>) {
+        let is_full = |generation: &Generation| {
+            generation.keys >= self.options.keys_max / GENERATIONS as usize
+                || at.duration_since(generation.began) > self.options.span / GENERATIONS
+        };
+        if self.generations.back().is_none_or(is_full) {
+            self.generations.push_back(Generation::new(at));
         }
-        self.commits.push_back(Commit { version, at, keys });
-        self.spans.extend(spans.into_iter().map(|span| (version, span)));
+        let Some(generation) = self.generations.back_mut() else { return };
+        for key in keys {
+            generation.last_writes.insert(self.hasher.hash_one(&key[..]), version);
+        }
+        generation.ended = at;
+        generation.newest = version;
+        generation.keys += keys.len();
+        generation.has_spans |= !spans.is_empty();
+        generation.commits.push(Commit { version, keys: SortedKeys::new(keys), spans });
+        self.keys += keys.len();
     }
 
     /// Forgets what is too old or too much.
     pub fn prune(&mut self, now: Instant) {
-        while let Some(oldest) = self.commits.front() {
-            if now.duration_since(oldest.at) <= self.options.span && self.keys <= self.options.keys_max {
-                break;
-            }
-            let Some(forgotten) = self.commits.pop_front() else { break };
-            self.keys -= forgotten.keys.len();
-            for key in &forgotten.keys {
-                let hash = self.hasher.hash_one(&key[..]);
-                if self.last_writes.get(&hash) == Some(&forgotten.version) {
-                    self.last_writes.remove(&hash);
-                }
-            }
-            self.horizon = forgotten.version;
+        let (span, keys_max) = (self.options.span, self.options.keys_max);
+        while let Some(forgotten) =
+            self.generations.pop_front_if(|oldest| now.duration_since(oldest.ended) > span || self.keys > keys_max)
+        {
+            self.keys -= forgotten.keys;
+            self.horizon = forgotten.newest;
         }
-        while self.spans.front().is_some_and(|(version, _)| *version <= self.horizon) {
-            self.spans.pop_front();
+    }
+}
+
+impl Generation {
+    fn new(began: Instant) -> Self {
+        let last_writes = HashMap::default();
+        Self { began, ended: began, newest: 0, commits: Vec::new(), keys: 0, has_spans: false, last_writes }
+    }
+
+    fn since(&self, version: u64) -> impl Iterator<Item = &Commit> {
+        self.commits.iter().rev().take_while(move |commit| commit.version > version)
+    }
+}
+
+/// Sorted keys in one piece of memory.
+struct SortedKeys {
+    bytes: Vec<u8>,
+    /// Where each key ends.
+    ends: Vec<usize>,
+}
+
+impl SortedKeys {
+    fn new(keys: &[Bytes]) -> Self {
+        debug_assert!(keys.is_sorted());
+        let mut bytes = Vec::with_capacity(keys.iter().map(Bytes::len).sum());
+        let mut ends = Vec::with_capacity(keys.len());
+        for key in keys {
+            bytes.extend_from_slice(key);
+            ends.push(bytes.len());
         }
+        Self { bytes, ends }
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[begin..self.ends[index]]
+    }
+
+    fn has_one_in(&self, span: &KeySpan) -> bool {
+        let (mut low, mut high) = (0, self.ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if *self.key(middle) < *span.begin {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low < self.ends.len() && *self.key(low) < *span.end
     }
 }
 
@@ -200,8 +257,8 @@ mod tests {
     fn window() -> (ConflictWindow, Instant) {
         let now = Instant::now();
         let mut window = ConflictWindow::new(WindowOptions { span: Duration::from_secs(5), keys_max: 4 }, 10);
-        window.record(11, now, vec![key("b"), key("d")], Vec::new());
-        window.record(12, now + Duration::from_secs(1), vec![key("f")], vec![span("m", "p")]);
+        window.record(11, now, &[key("b"), key("d")], Vec::new());
+        window.record(12, now + Duration::from_secs(1), &[key("f")], vec![span("m", "p")]);
         (window, now)
     }
 
@@ -227,14 +284,14 @@ mod tests {
         assert_eq!(window.horizon(), 11);
         assert!(matches!(window.check(10, &points(&["z"])), Err(StoreError::TooOld)));
         assert!(matches!(window.check(11, &points(&["f"])), Err(StoreError::Conflict)));
-        assert_eq!(window.last_writes.len(), 1);
+        assert_eq!(window.generations.len(), 1);
     }
 
     #[test]
     fn the_number_of_keys_is_bounded() {
         let (mut window, now) = window();
-        window.record(13, now, vec![key("b"), key("x")], Vec::new());
-        window.prune(now);
+        window.record(13, now + Duration::from_secs(1), &[key("b"), key("x")], Vec::new());
+        window.prune(now + Duration::from_secs(1));
         assert_eq!((window.horizon(), window.keys), (11, 3));
         assert!(
             matches!(window.check(12, &points(&["b"])), Err(StoreError::Conflict)),

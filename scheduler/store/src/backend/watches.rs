@@ -39,6 +39,14 @@ impl Watches {
         }
     }
 
+    /// Those of the keys that are watched.
+    pub fn among<'a>(&self, keys: impl Iterator<Item = &'a Bytes>) -> Vec<Bytes> {
+        if self.by_key.is_empty() {
+            return Vec::new();
+        }
+        keys.filter(|key| self.by_key.contains_key(*key)).cloned().collect()
+    }
+
     /// Ends the waits for the keys and spans that a commit wrote.
     pub fn fire<'a>(&mut self, keys: impl Iterator<Item = &'a Bytes>, spans: &[KeySpan]) {
         if self.by_key.is_empty() {

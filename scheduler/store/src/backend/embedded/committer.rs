@@ -81,6 +81,10 @@ impl Committer {
             answers.push((answer, result));
         }
         let written = if group.is_empty() { Ok(()) } else { self.write(group) };
+        if written.is_err() {
+            // Nothing will change any more: waiting for it ends.
+            self.watches = Watches::default();
+        }
         // Refusals wait too: a conflict with a commit that can't be seen yet would only be met again.
         for (answer, result) in answers {
             let result = match (&written, result) {
@@ -97,12 +101,12 @@ impl Committer {
         let spans = group.spans.clone();
         let changes = group.into_changes();
         self.shared.note_written(version, &changes);
-        let keys: Vec<_> = changes.iter().map(|(key, _)| key.clone()).collect();
+        let watched = self.watches.among(changes.iter().map(|(key, _)| key));
         let written = self.data.write(changes, version);
         let view = written.map_err(|error| self.shared.fail(format!("writing to the journal failed ({error:?})")))?;
         self.mark.advance(version).map_err(|error| self.shared.fail(format!("writing `durable` failed ({error})")))?;
         self.shared.publish(view);
-        self.watches.fire(keys.iter(), &spans);
+        self.watches.fire(watched.iter(), &spans);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ const VERSION_FORMAT: u8 = 1;
 
 const MIB: u64 = 1024 * 1024;
 /// With the up to four memtables that wait to be flushed this bounds what a start has to replay.
-const MEMTABLE_BYTES: u64 = 16 * MIB;
+const MEMTABLE_BYTES: u64 = 32 * MIB;
 const JOURNAL_BYTES_MAX: u64 = 128 * MIB;
 
 /// What can be read: everything up to a version, all of it durable.

@@ -57,7 +57,7 @@ impl<'a> Group<'a> {
         self.version = version;
         self.changes.push(changes);
         self.spans.extend_from_slice(&spans);
-        window.record(version, now, keys, spans);
+        window.record(version, now, &keys, spans);
         Ok(stamp)
     }
 
@@ -109,7 +109,7 @@ impl<'a> Group<'a> {
         if self.changes.len() == 1 {
             return self.changes.remove(0);
         }
-        last_of_each_key(self.changes.concat())
+        last_of_each_key(self.changes.into_iter().flatten().collect())
     }
 }
 
