@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut tests = cargo();
     if exists("cargo-nextest") {
         run_shown(cargo().args(["test", "--workspace", "--locked", "--doc"]).current_dir(workspace::root()))?;
-        tests.args(["nextest", "run", "--workspace", "--all-targets", "--locked", "--no-fail-fast"]);
+        tests.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]);
     } else {
         tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
     }
