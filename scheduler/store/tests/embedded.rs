@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
@@ -371,13 +372,10 @@ async fn a_fifo_under_concurrency_gives_each_row_once() -> Result<(), Box<dyn st
     let store = Store::new(backend.clone());
     let producers: Vec<_> = (0..PRODUCERS).map(|producer| tokio::spawn(produce(store.clone(), producer))).collect();
     let consumers: Vec<_> = (0..4).map(|_| tokio::spawn(consume(store.clone()))).collect();
-    for producer in producers {
-        producer.await?;
-    }
-    let mut taken = 0;
-    for consumer in consumers {
-        taken += consumer.await?;
-    }
+    futures::future::try_join_all(producers).await?;
+    // A row that no scan finds would keep the consumers looking for it for ever.
+    let taken = tokio::time::timeout(Duration::from_secs(60), futures::future::try_join_all(consumers)).await??;
+    let taken: usize = taken.into_iter().sum();
     assert_eq!(taken, (PRODUCERS * BATCHES * ROWS) as usize);
     let all = RangeQuery { begin: key("q"), end: key("r"), limit: usize::MAX, reverse: true, read: Read::Snapshot };
     assert!(backend.begin().range(&all).await?.is_empty());

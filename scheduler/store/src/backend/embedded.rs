@@ -141,7 +141,7 @@ impl Backend for EmbeddedBackend {
         async {
             let Some((thread, closed)) = self.ask_to_close() else { return Ok(()) };
             let result = closed.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the committer died".into())));
-            // It has answered as the last thing it does.
+            // Its answer is the last thing that it does, so this does not block.
             let _ = thread.join();
             result
         }
@@ -151,8 +151,10 @@ impl Backend for EmbeddedBackend {
 
 impl Drop for EmbeddedBackend {
     fn drop(&mut self) {
-        if let Some((thread, _closed)) = self.ask_to_close() {
-            let _ = thread.join();
+        let Some((thread, mut closed)) = self.ask_to_close() else { return };
+        let _ = thread.join();
+        if let Ok(Err(error)) = closed.try_recv() {
+            tracing::error!("closing the store: {error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The one thread that commits: it takes what has queued up, checks it, writes it, syncs once, and only then lets anyone see it.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -40,9 +40,7 @@ impl Committer {
     /// Works until it is asked to close. It sleeps while there is nothing to do.
     pub fn run(mut self, jobs: &Receiver<Job>) {
         let mut commits = Vec::new();
-        loop {
-            // A closed channel means that the last handle is gone: the same as being asked to close.
-            let Ok(job) = jobs.recv() else { break };
+        while let Ok(job) = jobs.recv() {
             let mut next = Some(job);
             let mut closing = None;
             while let Some(job) = next {
@@ -52,17 +50,13 @@ impl Committer {
                     Job::Close(answer) => closing = Some(answer),
                 }
                 let is_full = commits.len() >= GROUP_MAX || closing.is_some();
-                next = if is_full { None } else { jobs.try_recv().map_err(|_: TryRecvError| ()).ok() };
+                next = if is_full { None } else { jobs.try_recv().ok() };
             }
             self.commit_group(commits.drain(..));
             if let Some(answer) = closing {
-                let closed = self.close();
-                let _ = answer.send(closed);
+                let _ = answer.send(self.close());
                 return;
             }
-        }
-        if let Err(error) = self.close() {
-            tracing::error!("closing the store: {error}");
         }
     }
 
