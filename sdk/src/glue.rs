@@ -1,8 +1,6 @@
 //! What `#[task]` expands to, as far as it needs no macro. Not part of the public surface.
 
-use std::borrow::Cow;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,25 +20,21 @@ pub fn output(output: &impl Serialize) -> Result<Vec<u8>, TaskError> {
     serde_json::to_vec(output).map_err(|error| TaskError::permanent(format_args!("the output is not JSON: {error}")))
 }
 
-/// The JSON Schema of a task's parameters.
-pub fn schema<P: JsonSchema>() -> String {
-    schemars::schema_for!(P).to_value().to_string()
+/// The JSON Schema of a task's parameters. It allows `null`, which is a job without any, wherever [`parameters`] does.
+pub fn schema<P: DeserializeOwned + JsonSchema>() -> String {
+    let mut schema = schemars::schema_for!(P);
+    if parameters::<P>(b"null").is_ok()
+        && let Some(kind) = schema.get_mut("type").filter(|kind| *kind == "object")
+    {
+        *kind = serde_json::json!(["object", "null"]);
+    }
+    schema.to_value().to_string()
 }
 
 /// The parameters of a task that takes none. A job may still say so with `{}`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoParameters {}
-
-impl JsonSchema for NoParameters {
-    fn schema_name() -> Cow<'static, str> {
-        "NoParameters".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["object", "null"], "additionalProperties": false })
-    }
-}
 
 fn read<P: DeserializeOwned>(json: &[u8]) -> Result<P, TaskError> {
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -155,5 +149,13 @@ mod tests {
         let schema: serde_json::Value = serde_json::from_str(&schema::<Order>()).unwrap();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         assert_eq!(schema["required"], serde_json::json!(["items"]));
+        assert_eq!(schema["type"], "object");
+    }
+
+    #[test]
+    fn the_schema_allows_a_job_without_parameters_where_the_task_does() {
+        let schema: serde_json::Value = serde_json::from_str(&schema::<NoParameters>()).unwrap();
+        assert_eq!(schema["type"], serde_json::json!(["object", "null"]));
+        assert_eq!(schema["additionalProperties"], false);
     }
 }
