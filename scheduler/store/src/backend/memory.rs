@@ -62,7 +62,7 @@ impl MemoryBackend {
 
     /// The commits that landed since the last call, oldest first. Nothing is kept unless [`MemoryOptions::record`] is set.
     pub fn take_landed(&self) -> Vec<Landed> {
-        std::mem::take(&mut self.node.core.state.lock().landed)
+        self.node.core.take_landed()
     }
 }
 

@@ -298,4 +298,57 @@ mod tests {
             "the later write of b stays known"
         );
     }
+
+    /// One letter, or a span of letters.
+    fn random_span(random: &mut fastrand::Rng) -> KeySpan {
+        let begin = random.char('a'..='t').to_string();
+        if random.bool() {
+            return span(&begin, &format!("{begin}\0"));
+        }
+        let last = random.char('a'..='t').to_string();
+        // Never empty: what is between the letters is longer than them.
+        if begin < last { span(&begin, &last) } else { span(&last, &format!("{begin}~")) }
+    }
+
+    #[test]
+    fn random_checks_agree_with_a_list_of_all_commits() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut now = Instant::now();
+        let mut window = ConflictWindow::new(WindowOptions { span: Duration::from_secs(5), keys_max: 40 }, 0);
+        let mut all: Vec<(u64, Vec<KeySpan>)> = Vec::new();
+        let (mut passed, mut conflicts, mut too_old) = (0, 0, 0);
+        for version in 1..3_000 {
+            now += Duration::from_millis(random.u64(..700));
+            window.prune(now);
+            let mut reads = ReadSet::default();
+            let read: Vec<_> = (0..random.usize(1..3)).map(|_| random_span(&mut random)).collect();
+            read.iter().cloned().for_each(|span| reads.add(span));
+            let furthest = if random.bool() { 3 } else { 30 };
+            let read_version = version - 1 - random.u64(..version.min(furthest));
+            let later = all.iter().rev().take_while(|(written, _)| *written > read_version);
+            let clashes = later.flat_map(|(_, spans)| spans).any(|span| read.iter().any(|read| read.overlaps(span)));
+            match window.check(read_version, &reads) {
+                Ok(()) => {
+                    assert!(!clashes, "{read:?} at {read_version}");
+                    passed += 1;
+                }
+                Err(StoreError::Conflict) => {
+                    assert!(clashes, "{read:?} at {read_version}");
+                    conflicts += 1;
+                }
+                Err(_) => {
+                    assert!(read_version < window.horizon());
+                    too_old += 1;
+                }
+            }
+            let written: Vec<_> = (0..random.usize(1..5)).map(|_| random_span(&mut random)).collect();
+            let (points, spans): (Vec<_>, Vec<_>) = written.iter().cloned().partition(KeySpan::is_point);
+            let mut keys: Vec<_> = points.into_iter().map(|span| span.begin).collect();
+            keys.sort();
+            keys.dedup();
+            window.record(version, now, &keys, spans);
+            all.push((version, written));
+        }
+        assert!(passed > 100 && conflicts > 100 && too_old > 100, "{passed}, {conflicts}, {too_old}");
+    }
 }

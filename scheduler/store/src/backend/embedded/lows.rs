@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use crate::backend::transaction::TRANSACTION_SPAN;
 
 /// How many prefixes are remembered. Past it all are forgotten, and found out anew by the next scans.
-const PREFIXES_MAX: usize = 65_536;
+const PREFIXES_MAX: usize = 16_384;
 /// How many commits' writes are remembered per prefix, for scans that are under way.
-const RECENT_MAX: usize = 256;
+const RECENT_MAX: usize = 64;
 /// Past this many the mark moves down to the lowest of them.
 const STRAGGLERS_MAX: usize = 256;
 /// So many of the newest marks are kept, since most readers are recent. Of the older ones, those that are so far apart.

@@ -58,7 +58,7 @@ pub(super) struct State {
     late: Vec<(Instant, CommitRequest)>,
     pub faults: FaultSource,
     record: bool,
-    pub landed: Vec<Landed>,
+    landed: Vec<Landed>,
 }
 
 pub(super) struct Core {
@@ -85,6 +85,12 @@ impl Core {
         let mut state = self.state.lock();
         state.land_late();
         state.version
+    }
+
+    pub fn take_landed(&self) -> Vec<Landed> {
+        let mut state = self.state.lock();
+        state.land_late();
+        std::mem::take(&mut state.landed)
     }
 
     pub fn get(&self, version: u64, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
