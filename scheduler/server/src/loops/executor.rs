@@ -133,6 +133,10 @@ impl Executor {
         let recorder = tokio::spawn(self.ctx.env.gated(recorder));
         let runs = TaskTracker::new();
         let claimed = self.claim_loop(&report, &runs, &drain, &abort).await;
+        if !drain.is_cancelled() {
+            // The session is over or the store is gone: nothing that still runs can be reported.
+            abort.cancel();
+        }
         drop(report);
         runs.close();
         runs.wait().await;
