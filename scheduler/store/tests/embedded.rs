@@ -176,6 +176,22 @@ async fn a_damaged_mark_is_refused() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[tokio::test]
+async fn a_first_start_that_was_killed_half_way_is_begun_again() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = tempfile::tempdir()?;
+    std::fs::create_dir_all(directory.path().join("db/keyspaces"))?;
+    for left_over in ["db/lock", "db/0.jnl", "durable.new"] {
+        File::create(directory.path().join(left_over))?;
+    }
+    put(&*open(directory.path())?, "a", "1").await;
+
+    // With a mark there was something, so nothing is thrown away.
+    std::fs::remove_file(directory.path().join("db/version"))?;
+    refusal(directory.path());
+    assert!(directory.path().join("db/0.jnl").exists());
+    Ok(())
+}
+
+#[tokio::test]
 async fn commits_in_flight_together_share_an_fsync() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let backend = open(directory.path())?;

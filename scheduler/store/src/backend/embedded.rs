@@ -3,6 +3,8 @@
 //! Reads run on the caller's thread against the last published view, which holds only what is on the disk. Commits go through a queue to one
 //! thread, which makes many of them durable with one fsync. The log-structured tree below is fjall; conflict detection, stamps, cleared
 //! ranges and the places where FIFOs begin are ours.
+//!
+//! The directory holds `db/` (fjall's), `durable` (the highest version that was acknowledged) and `lock`.
 
 mod committer;
 mod database;

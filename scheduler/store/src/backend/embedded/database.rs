@@ -1,5 +1,6 @@
 //! The fjall database: how it is set up, and how it is read.
 
+use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -38,6 +39,8 @@ impl View for std::sync::Arc<DurableView> {
 pub(super) struct Data {
     database: Database,
     rows: Keyspace,
+    /// Released last.
+    _lock: File,
 }
 
 impl Data {
@@ -47,6 +50,8 @@ impl Data {
             StoreError::Unavailable(format!("the directory {} can't be used: {error}", directory.display()))
         };
         std::fs::create_dir_all(directory).map_err(unusable)?;
+        let lock = lock(directory)?;
+        remove_unfinished(directory).map_err(unusable)?;
         let builder = Database::builder(directory.join("db"))
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -59,7 +64,7 @@ impl Data {
         let options =
             || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES).manual_journal_persist(true);
         let rows = database.keyspace("rows", options).map_err(|error| explain_open(directory, &error))?;
-        let data = Self { database, rows };
+        let data = Self { database, rows, _lock: lock };
         let snapshot = data.database.snapshot();
         let version = data.read_version(&snapshot)?;
         check_durable(directory, durable::read(directory).map_err(unusable)?, version)?;
@@ -124,12 +129,36 @@ impl Data {
     }
 }
 
+/// Takes the directory for this process. The lock goes with the process, however it ends.
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let path = directory.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let locked = file.map_err(TryLockError::Error).and_then(|file| file.try_lock().map(|()| file));
+    let directory = directory.display();
+    locked.map_err(|error| {
+        StoreError::Unavailable(match error {
+            TryLockError::WouldBlock => format!(
+                "the directory {directory} is in use by another process: stop that process, or give this one a directory of its own"
+            ),
+            TryLockError::Error(error) => format!("the directory {directory} can't be locked: {error}"),
+        })
+    })
+}
+
+/// A first start that was killed half-way leaves a database that never held anything and does not open. The mark of what is durable is made
+/// after it, so where there is none and fjall's own marker is missing too, nothing was ever acknowledged.
+fn remove_unfinished(directory: &Path) -> std::io::Result<()> {
+    let database = directory.join("db");
+    let was_begun = database.try_exists()?;
+    if was_begun && !database.join("version").try_exists()? && !durable::path(directory).try_exists()? {
+        std::fs::remove_dir_all(database)?;
+    }
+    Ok(())
+}
+
 fn explain_open(directory: &Path, error: &fjall::Error) -> StoreError {
     let directory = directory.display();
     StoreError::Unavailable(match error {
-        fjall::Error::Locked => format!(
-            "the directory {directory} is in use by another process: stop that process, or give this one a directory of its own"
-        ),
         fjall::Error::JournalRecovery(reason) => format!(
             "the journal in {directory}/db is damaged ({reason:?}): restore the directory from a backup, and check the disk"
         ),

@@ -64,13 +64,15 @@ pub(super) fn read(directory: &Path) -> io::Result<Mark> {
 }
 
 impl DurableMark {
-    /// Makes the file anew, or takes it over, with this version in it.
+    /// Makes the file anew with this version in it. It appears whole or not at all.
     pub fn create(directory: &Path, version: u64) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path(directory))?;
+        let unfinished = directory.join("durable.new");
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&unfinished)?;
         let mut mark = Self { file, next_slot: 0, synced: Instant::now(), is_dirty: false };
         mark.write(version)?;
         mark.write(version)?;
         mark.file.sync_all()?;
+        std::fs::rename(unfinished, path(directory))?;
         File::open(directory)?.sync_all()?;
         Ok(mark)
     }
