@@ -44,7 +44,8 @@ impl Client {
             let hint = "give an address such as http://127.0.0.1:7878 (--server, or COMPLINE_SERVER)";
             CliError::usage(Refusal::new("--server", detail).hint(hint))
         };
-        let url = Url::parse(server).map_err(|error| refuse(format!("{} is not an address: {error}", quoted(server))))?;
+        let url =
+            Url::parse(server).map_err(|error| refuse(format!("{} is not an address: {error}", quoted(server))))?;
         if url.scheme() != "http" || url.host_str().is_none() {
             return Err(refuse(format!("{} is not an http address; this build speaks plain HTTP", quoted(server))));
         }
@@ -76,7 +77,11 @@ impl Client {
     }
 
     /// Asks for something.
-    pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, String)]) -> Result<Reply<T>, CliError> {
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<Reply<T>, CliError> {
         self.read(self.request(Method::GET, path, query)).await
     }
 
@@ -135,8 +140,11 @@ impl Client {
         let text = response.text().await.map_err(|error| self.cut(&error))?;
         match serde_json::from_str::<Problem>(&text) {
             Ok(problem) => Err(CliError::problem(problem)),
-            Err(_) => Err(CliError::unreachable(format!("{} answered {status}, and not as a Compline server does", self.server))
-                .with_hint("check --server, and what stands between here and there")),
+            Err(_) => Err(CliError::unreachable(format!(
+                "{} answered {status}, and not as a Compline server does",
+                self.server
+            ))
+            .with_hint("check --server, and what stands between here and there")),
         }
     }
 

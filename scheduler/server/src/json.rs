@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
-use serde_json::error::Category;
 
 use crate::refusal::{Refusal, near, quoted};
 
@@ -17,12 +16,18 @@ pub enum JsonError {
     Unfit(Refusal),
 }
 
+/// A body that is an object of objects. A list in the place of one would be taken for its fields in order, so lists are named.
+pub trait Body: DeserializeOwned {
+    /// The paths at which, and below which, there may be lists.
+    const LISTS: &'static [&'static str];
+}
+
 /// Reads JSON into `T`.
 ///
 /// A key that appears twice in one object is refused: readers disagree about which one counts. So are nesting past 127 levels and numbers
 /// that no `f64` holds.
-pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
-    check_keys(bytes)?;
+pub fn from_slice<T: Body>(bytes: &[u8]) -> Result<T, JsonError> {
+    check(bytes, Some(T::LISTS))?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| unfit(&error.path().to_string(), error.inner()))?;
@@ -31,21 +36,42 @@ pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
 
 /// Reads JSON of any shape, with the same strictness.
 pub fn check_keys(bytes: &[u8]) -> Result<(), JsonError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let mut path = Vec::new();
-    let checked = Strict { path: &mut path }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
-    checked.map_err(|error| match error.classify() {
-        Category::Data => JsonError::Unfit(Refusal::new(path.join("."), "this key appears twice in one object").hint(
-            "keep one of them",
-        )),
-        Category::Syntax | Category::Eof | Category::Io => JsonError::Broken(error.to_string()),
-    })
+    check(bytes, None)
 }
 
-/// Walks any JSON and fails at a repeated key; `path` then names it.
-struct Strict<'p> {
-    path: &'p mut Vec<String>,
+fn check(bytes: &[u8], lists: Option<&'static [&'static str]>) -> Result<(), JsonError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let mut walk = Walk { path: Vec::new(), lists, fault: None };
+    let walked = Strict(&mut walk).deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    // Text that is no JSON at all is called that, whatever else is wrong with it.
+    walked.map_err(|error| JsonError::Broken(error.to_string()))?;
+    walk.fault.map_or(Ok(()), |fault| Err(JsonError::Unfit(fault)))
 }
+
+/// The name of the body as a whole.
+const WHOLE: &str = "(body)";
+
+/// A walk over any JSON, which keeps the first fault that it meets.
+struct Walk {
+    path: Vec<String>,
+    lists: Option<&'static [&'static str]>,
+    fault: Option<Refusal>,
+}
+
+impl Walk {
+    fn fault(&mut self, detail: &str, hint: &str) {
+        let field = if self.path.is_empty() { WHOLE.to_owned() } else { self.path.join(".") };
+        self.fault.get_or_insert_with(|| Refusal::new(field, detail).hint(hint));
+    }
+
+    fn may_be_list(&self) -> bool {
+        let Some(lists) = self.lists else { return true };
+        let path = self.path.join(".");
+        lists.iter().any(|list| path.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    }
+}
+
+struct Strict<'w>(&'w mut Walk);
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = ();
@@ -87,14 +113,17 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        if self.0.fault.is_none() && !self.0.may_be_list() {
+            self.0.fault("a list is not expected here", "write an object");
+        }
         let mut index = 0;
         loop {
-            self.path.push(index.to_string());
-            if items.next_element_seed(Strict { path: self.path })?.is_none() {
-                self.path.pop();
+            self.0.path.push(index.to_string());
+            let item = items.next_element_seed(Strict(self.0))?;
+            self.0.path.pop();
+            if item.is_none() {
                 return Ok(());
             }
-            self.path.pop();
             index += 1;
         }
     }
@@ -102,12 +131,12 @@ impl<'de> Visitor<'de> for Strict<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut seen = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
-            self.path.push(key.clone());
+            self.0.path.push(key.clone());
             if !seen.insert(key) {
-                return Err(de::Error::custom("duplicate key"));
+                self.0.fault("this key appears twice in one object", "keep one of them");
             }
-            entries.next_value_seed(Strict { path: self.path })?;
-            self.path.pop();
+            entries.next_value_seed(Strict(self.0))?;
+            self.0.path.pop();
         }
         Ok(())
     }
@@ -135,7 +164,12 @@ fn unfit(path: &str, error: &serde_json::Error) -> JsonError {
             .unwrap_or_else(|| format!("use one of {}", listed(&known)));
         return JsonError::Unfit(Refusal::new(path, format!("{} is not known here", quoted(found))).hint(hint));
     }
-    JsonError::Unfit(Refusal::new(if path.is_empty() { "(body)" } else { path }, message))
+    // The names of our types are nothing to users.
+    let message = match message.split_once("expected struct ") {
+        Some((found, _)) => format!("{found}expected an object"),
+        None => message.to_owned(),
+    };
+    JsonError::Unfit(Refusal::new(if path.is_empty() { WHOLE } else { path }, message))
 }
 
 fn unknown_field(path: &str, rest: &str) -> Refusal {
@@ -181,6 +215,10 @@ mod tests {
         raw: Option<Box<RawValue>>,
     }
 
+    impl Body for Outer {
+        const LISTS: &'static [&'static str] = &["inner.delays", "raw"];
+    }
+
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Inner {
@@ -206,10 +244,11 @@ mod tests {
 
     #[test]
     fn what_is_right_is_read_and_raw_text_is_kept() {
-        let text = r#" {"task":"a","inner":{"policy":"run_all","delays":["1s"]},"raw":{"b":1.0,"a":12345678901234567890123}} "#;
+        let text = r#" {"task":"a","inner":{"policy":"run_all","delays":["1s"]},"raw":{"b":1.0,"c":[[]],"a":12345678901234567890123}} "#;
         let outer: Outer = from_slice(text.as_bytes()).unwrap();
-        assert_eq!(outer.raw.unwrap().get(), r#"{"b":1.0,"a":12345678901234567890123}"#);
-        assert!(matches!(outer.inner.unwrap().policy, Some(Policy::RunAll)));
+        assert_eq!(outer.raw.unwrap().get(), r#"{"b":1.0,"c":[[]],"a":12345678901234567890123}"#);
+        let inner = outer.inner.unwrap();
+        assert!(matches!(inner.policy, Some(Policy::RunAll)) && inner.delays == ["1s"] && outer.task == "a");
     }
 
     #[test]
@@ -233,8 +272,14 @@ mod tests {
             (r#"{}"#, "task", "this field is required"),
             (r#"{"task":5}"#, "task", "invalid type: integer `5`, expected a string"),
             (r#"{"task":null}"#, "task", "invalid type: null, expected a string"),
-            (r#"{"task":"a","inner":{"delays":["1s",2]}}"#, "inner.delays[1]", "invalid type: integer `2`, expected a string"),
-            (r#"[1]"#, "(body)", "invalid type: integer `1`, expected a string"),
+            (
+                r#"{"task":"a","inner":{"delays":["1s",2]}}"#,
+                "inner.delays[1]",
+                "invalid type: integer `2`, expected a string",
+            ),
+            (r#"["a"]"#, "(body)", "a list is not expected here"),
+            (r#"{"task":"a","inner":[null,["1s"]]}"#, "inner", "a list is not expected here"),
+            ("5", "(body)", "invalid type: integer `5`, expected an object"),
             (r#"{"task":"a","task":"b"}"#, "task", "this key appears twice in one object"),
             (r#"{"task":"a","raw":{"x":[{"y":1,"y":2}]}}"#, "raw.x.0.y", "this key appears twice in one object"),
         ] {
@@ -247,7 +292,9 @@ mod tests {
     fn what_is_not_json_is_broken() {
         let deep = "[".repeat(100_000);
         let deep_objects = r#"{"a":"#.repeat(100_000);
-        for text in ["", "{", "{\"task\":\"a\"} x", "{\"task\":1e400}", "{'task':1}", "\u{feff}{}", "NaN", &deep, &deep_objects] {
+        for text in
+            ["", "{", "{\"task\":\"a\"} x", "{\"task\":1e400}", "{'task':1}", "\u{feff}{}", "NaN", &deep, &deep_objects]
+        {
             let error = from_slice::<Outer>(text.as_bytes()).unwrap_err();
             assert!(matches!(error, JsonError::Broken(_)), "{error:?}");
         }

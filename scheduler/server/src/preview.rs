@@ -35,7 +35,8 @@ pub fn preview(request: PreviewRequest, now: DateTime<Utc>) -> Result<PreviewVie
     let after = match after {
         None => now,
         Some(text) => instant::parse_in(&text, Some(*zone)).map_err(|error| {
-            Refusal::new("after", format!("{} is not an instant: {}", quoted(&error.text), error.detail)).hint(error.hint)
+            Refusal::new("after", format!("{} is not an instant: {}", quoted(&error.text), error.detail))
+                .hint(error.hint)
         })?,
     };
     let fires: Vec<FireView> = schedule
@@ -85,6 +86,9 @@ mod tests {
         ] {
             assert_eq!(preview(request, now()).unwrap_err().field, field);
         }
-        assert_eq!(preview(PreviewRequest { count: Some(1_000), ..request("* * * * *") }, now()).unwrap().fires.len(), 1_000);
+        assert_eq!(
+            preview(PreviewRequest { count: Some(1_000), ..request("* * * * *") }, now()).unwrap().fires.len(),
+            1_000
+        );
     }
 }

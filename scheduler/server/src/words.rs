@@ -15,7 +15,9 @@ pub const LABELS_MAX: usize = 32;
 
 /// Checks the name of a task.
 pub fn task_name(field: &str, text: &str) -> Result<(), Refusal> {
-    word(field, text, "a task name", "billing-report", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
+    word(field, text, "a task name", "billing-report", |c| {
+        c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c)
+    })
 }
 
 /// Checks a tag.
@@ -66,8 +68,11 @@ pub fn title(field: &str, text: &str, chars_max: usize) -> Result<(), Refusal> {
         return Err(Refusal::new(field, format!("it has {length} characters, and at most {chars_max} are kept")));
     }
     if text.trim() != text || text.chars().any(char::is_control) {
-        return Err(Refusal::new(field, format!("{} has blanks at an end, or characters that do not print", quoted(text)))
-            .hint("leave them out"));
+        return Err(Refusal::new(
+            field,
+            format!("{} has blanks at an end, or characters that do not print", quoted(text)),
+        )
+        .hint("leave them out"));
     }
     Ok(())
 }
@@ -116,7 +121,9 @@ mod tests {
         for right in ["a", "csv-report", "billing.v2", "0x", &"a".repeat(64)] {
             assert_eq!(task_name("name", right), Ok(()), "{right}");
         }
-        for wrong in ["", "-a", ".a", "Billing", "a b", "a/b", "a@b", "sha256:ab", "ü", "a\0", "a\n", "..", &"a".repeat(65)] {
+        for wrong in
+            ["", "-a", ".a", "Billing", "a b", "a/b", "a@b", "sha256:ab", "ü", "a\0", "a\n", "..", &"a".repeat(65)]
+        {
             let refusal = task_name("name", wrong).unwrap_err();
             assert!(refusal.hint.is_some() && refusal.field == "name", "{wrong}");
         }
@@ -125,9 +132,8 @@ mod tests {
 
     #[test]
     fn a_task_is_named_in_three_ways() {
-        let named = |name: &str, tag: Option<&str>| {
-            Ok(TaskName::Named { name: name.to_owned(), tag: tag.map(str::to_owned) })
-        };
+        let named =
+            |name: &str, tag: Option<&str>| Ok(TaskName::Named { name: name.to_owned(), tag: tag.map(str::to_owned) });
         assert_eq!(TaskName::parse("task", "billing"), named("billing", None));
         assert_eq!(TaskName::parse("task", "billing@stable"), named("billing", Some("stable")));
         let digest = TaskDigest::of(b"abc");

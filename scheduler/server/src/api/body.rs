@@ -6,7 +6,6 @@ use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use serde::de::DeserializeOwned;
 
 use super::problem::{ApiError, Kind};
 use crate::json;
@@ -88,7 +87,7 @@ impl Chunks {
 }
 
 /// Reads a JSON body: its type must be declared, it must not be empty, and every field must be known.
-pub async fn read_json<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<(T, Bytes), ApiError> {
+pub async fn read_json<T: json::Body>(headers: &HeaderMap, body: Body) -> Result<(T, Bytes), ApiError> {
     expect_json(headers)?;
     let bytes = read("a JSON body", headers, body, JSON_BYTES_MAX).await?;
     let value = parse(&bytes)?;
@@ -96,7 +95,7 @@ pub async fn read_json<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> 
 }
 
 /// Reads JSON text into `T`.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+fn parse<T: json::Body>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ApiError::new(Kind::EmptyBody, "the body is empty, and a JSON object is expected"));
     }
@@ -116,8 +115,7 @@ fn expect_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let value = value.to_str().unwrap_or("");
     let mut parts = value.split(';').map(|part| part.trim().to_ascii_lowercase());
     let essence = parts.next().unwrap_or_default();
-    let is_json =
-        essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+    let is_json = essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
     if !is_json {
         return refuse(format!("{} is not JSON", crate::refusal::quoted(value)));
     }

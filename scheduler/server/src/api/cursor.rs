@@ -35,9 +35,9 @@ pub fn encode(listing: Listing, position: &[u8]) -> String {
 /// The position that a cursor names.
 pub fn decode(listing: Listing, text: &str) -> Result<Vec<u8>, ApiError> {
     let refuse = || {
-        ApiError::new(Kind::BadCursor, "this cursor was not given out by this listing")
-            .field("cursor")
-            .hint("pass `next_cursor` of the page before, unchanged, with the same route; or leave it out to start anew")
+        ApiError::new(Kind::BadCursor, "this cursor was not given out by this listing").field("cursor").hint(
+            "pass `next_cursor` of the page before, unchanged, with the same route; or leave it out to start anew",
+        )
     };
     if text.len() > CURSOR_CHARS_MAX {
         return Err(refuse());
@@ -70,7 +70,8 @@ mod tests {
     fn what_was_not_given_out_is_refused() {
         let text = encode(Listing::Jobs, b"0123456789abcdef");
         let cut = &text[..text.len() - 2];
-        for wrong in ["", "x", "null", "AAAA", "§", cut, &text.to_uppercase(), &format!("{text}A"), &"A".repeat(9999)] {
+        for wrong in ["", "x", "null", "AAAA", "§", cut, &text.to_uppercase(), &format!("{text}A"), &"A".repeat(9999)]
+        {
             assert_eq!(decode(Listing::Jobs, wrong).unwrap_err().kind(), Kind::BadCursor, "{wrong}");
         }
     }

@@ -193,7 +193,8 @@ pub fn schedule_refusal(prefix: &str, error: &ScheduleError) -> Refusal {
     match error {
         ScheduleError::Cron(cron) => cron_refusal(&field, cron),
         ScheduleError::Instant(wrong) => {
-            Refusal::new(field, format!("{} is not an instant: {}", quoted(&wrong.text), wrong.detail)).hint(&wrong.hint)
+            Refusal::new(field, format!("{} is not an instant: {}", quoted(&wrong.text), wrong.detail))
+                .hint(&wrong.hint)
         }
         ScheduleError::Zone(_) | ScheduleError::Missing { .. } | ScheduleError::Unused { .. } => {
             let text = error.to_string();
@@ -214,8 +215,7 @@ fn read_parameters(parameters: Option<Box<RawValue>>, ceilings: &Ceilings) -> Re
     let Some(parameters) = parameters else { return Ok(Bytes::new()) };
     let text = parameters.get();
     if text.len() > ceilings.parameters_bytes {
-        let detail =
-            format!("they are {} bytes, and at most {} are kept", text.len(), ceilings.parameters_bytes);
+        let detail = format!("they are {} bytes, and at most {} are kept", text.len(), ceilings.parameters_bytes);
         return Err(Refusal::new("parameters", detail).hint("store the data elsewhere and pass a reference to it"));
     }
     Ok(Bytes::copy_from_slice(text.as_bytes()))

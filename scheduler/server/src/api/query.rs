@@ -30,7 +30,9 @@ impl Params {
                     None => format!("known here: {}", known.join(", ")),
                 };
                 let shown: String = name.chars().take(80).collect();
-                return Err(Refusal::new(shown, format!("there is no query parameter {}", quoted(name))).hint(hint).into());
+                return Err(Refusal::new(shown, format!("there is no query parameter {}", quoted(name)))
+                    .hint(hint)
+                    .into());
             }
         }
         Ok(Self(pairs))
@@ -101,7 +103,9 @@ mod tests {
         for (query, want) in [("", 50), ("limit=1", 1), ("limit=1000", 1000)] {
             assert_eq!(read(query).unwrap().limit(), Ok(want));
         }
-        for query in ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=1e2", "limit=99999999999999999999"] {
+        for query in
+            ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=1e2", "limit=99999999999999999999"]
+        {
             assert_eq!(read(query).unwrap().limit().unwrap_err().problem().status, 422, "{query}");
         }
     }

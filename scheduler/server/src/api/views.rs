@@ -10,11 +10,11 @@ use compline_store::tables::session::Session;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
+use super::define::MISFIRE_CAP;
 use super::dto::{
     AttemptView, CostView, ExecutionView, JobDefinition, JobListItem, JobView, LimitsBody, MisfireBody, NodeView,
     OutcomeView, RetryBody, ScheduleBody, TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
 };
-use super::define::MISFIRE_CAP;
 use crate::ops::query::{ExecutionSeen, JobSeen};
 use crate::ops::tasks::{Found, LatePush};
 

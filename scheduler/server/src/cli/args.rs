@@ -28,7 +28,8 @@ pub struct Globals {
     #[arg(
         long,
         global = true,
-        env = "COMPLINE_SERVER", hide_env_values = true,
+        env = "COMPLINE_SERVER",
+        hide_env_values = true,
         value_name = "URL",
         default_value = "http://127.0.0.1:7878",
         help_heading = "Global options"
@@ -249,10 +250,10 @@ pub struct JobCreateArgs {
     #[arg(long, value_name = "ZONE", conflicts_with = "now")]
     pub tz: Option<String>,
     /// What becomes of times that the clock skips
-    #[arg(long, value_enum, requires = "cron")]
+    #[arg(long, value_enum, conflicts_with_all = ["now", "at"])]
     pub gap: Option<GapArg>,
     /// In which pass times run that the clock shows twice
-    #[arg(long, value_enum, requires = "cron")]
+    #[arg(long, value_enum, conflicts_with_all = ["now", "at"])]
     pub fold: Option<FoldArg>,
     /// What it hands to the task: JSON, @FILE, or - for stdin
     #[arg(long, value_name = "JSON|@FILE|-")]
@@ -459,6 +460,8 @@ mod tests {
     #[test]
     fn a_negative_looking_expression_is_an_expression() {
         let cli = Cli::try_parse_from(["compline", "schedule", "preview", "--cron", "-1 * * * *"]).unwrap();
-        assert!(matches!(cli.command, Command::Schedule(ScheduleCommand::Preview { cron, .. }) if cron == "-1 * * * *"));
+        assert!(
+            matches!(cli.command, Command::Schedule(ScheduleCommand::Preview { cron, .. }) if cron == "-1 * * * *")
+        );
     }
 }

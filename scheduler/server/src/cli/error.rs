@@ -27,12 +27,13 @@ pub struct CliError {
     detail: String,
     field: Option<String>,
     hint: Option<String>,
+    result_printed: bool,
 }
 
 impl CliError {
     fn new(exit: Exit, kind: &str, detail: impl Into<String>) -> Self {
         let kind = format!("urn:compline:problem:{kind}");
-        Self { exit, kind, detail: detail.into(), field: None, hint: None }
+        Self { exit, kind, detail: detail.into(), field: None, hint: None, result_printed: false }
     }
 
     /// The run or the operation failed.
@@ -59,7 +60,7 @@ impl CliError {
             _ => Exit::Server,
         };
         let Problem { kind, detail, field, hint, .. } = problem;
-        Self { exit, kind, detail, field, hint }
+        Self { exit, kind, detail, field, hint, result_printed: false }
     }
 
     /// Says what to do.
@@ -67,6 +68,18 @@ impl CliError {
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The result, which tells of the failure, is printed already: stdout needs no second document.
+    #[must_use]
+    pub fn after_result(mut self) -> Self {
+        self.result_printed = true;
+        self
+    }
+
+    /// Whether stdout has the result already.
+    pub fn is_after_result(&self) -> bool {
+        self.result_printed
     }
 
     /// The exit code.

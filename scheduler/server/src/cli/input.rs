@@ -12,7 +12,9 @@ use crate::refusal::{Refusal, quoted};
 
 /// Reads `TEXT`, `@FILE` or `-` (stdin).
 pub fn read(flag: &str, text: &str) -> Result<Bytes, CliError> {
-    let broken = |what: String, error: std::io::Error| CliError::usage(Refusal::new(flag, format!("{what} can't be read: {error}")));
+    let broken = |what: String, error: std::io::Error| {
+        CliError::usage(Refusal::new(flag, format!("{what} can't be read: {error}")))
+    };
     match text.strip_prefix('@') {
         Some(path) => {
             let bytes = std::fs::read(Path::new(path)).map_err(|error| broken(quoted(path), error))?;
@@ -32,7 +34,8 @@ pub fn read_json(flag: &str, text: &str) -> Result<Box<RawValue>, CliError> {
     let bytes = read(flag, text)?;
     let refuse = |detail: String| {
         CliError::usage(
-            Refusal::new(flag, detail).hint("give JSON such as '{\"region\":\"eu\"}', @FILE, or - for stdin; mind the shell's quotes"),
+            Refusal::new(flag, detail)
+                .hint("give JSON such as '{\"region\":\"eu\"}', @FILE, or - for stdin; mind the shell's quotes"),
         )
     };
     match check_keys(&bytes) {
@@ -71,7 +74,9 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        for (text, want) in [("0", 0), ("67108864", 67_108_864), ("64MiB", 64 << 20), ("1 gib", 1 << 30), ("5KB", 5_000)] {
+        for (text, want) in
+            [("0", 0), ("67108864", 67_108_864), ("64MiB", 64 << 20), ("1 gib", 1 << 30), ("5KB", 5_000)]
+        {
             assert_eq!(read_size("--memory", text), Ok(want), "{text}");
         }
         for text in ["", "MiB", "-1", "1.5GiB", "64 M", "99999999999999999999", "20000000000GiB"] {

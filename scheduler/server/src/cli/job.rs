@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use compline_core::schedule::ScheduleKind;
+use serde::Serialize;
 
 use super::args::{JobCommand, JobCreateArgs, OutputFormat};
 use super::out::Out;
@@ -12,6 +13,14 @@ use crate::api::dto::{
 };
 use crate::client::{Client, Reply};
 use crate::refusal::{Refusal, quoted};
+
+/// What `job create --wait` prints.
+#[derive(Serialize)]
+struct Waited<'a> {
+    job_id: &'a str,
+    next_fires: &'a [String],
+    execution: &'a ExecutionView,
+}
 
 /// Runs the command.
 pub async fn command(command: JobCommand, client: &Client, out: &Out) -> Result<(), CliError> {
@@ -61,11 +70,8 @@ async fn create(args: JobCreateArgs, client: &Client, out: &Out) -> Result<(), C
     match out.format() {
         OutputFormat::Table => run::print(&ended, out)?,
         OutputFormat::Json | OutputFormat::Jsonl => {
-            let execution: &serde_json::value::RawValue = serde_json::from_str(&ended.text)
-                .map_err(|error| CliError::unreachable(format!("the answer can't be read: {error}")))?;
-            out.json(&serde_json::json!({
-                "job_id": job, "next_fires": reply.value.next_fires, "execution": execution,
-            }))?;
+            let JobCreated { job_id, next_fires } = &reply.value;
+            out.json(&Waited { job_id, next_fires, execution: &ended.value })?;
         }
     }
     run::verdict(&ended.value)
@@ -73,9 +79,9 @@ async fn create(args: JobCreateArgs, client: &Client, out: &Out) -> Result<(), C
 
 fn created(job: &JobCreated, out: &Out) -> Result<(), CliError> {
     let mut fields = vec![("job", job.job_id.clone())];
-    fields.extend(job.next_fires.iter().enumerate().map(|(index, fire)| {
-        (if index == 0 { "fires" } else { "" }, fire.clone())
-    }));
+    fields.extend(
+        job.next_fires.iter().enumerate().map(|(index, fire)| (if index == 0 { "fires" } else { "" }, fire.clone())),
+    );
     out.fields(&fields)
 }
 
@@ -86,7 +92,9 @@ async fn first_execution(job: &JobCreated, client: &Client) -> Result<String, Cl
     let query = [("from", from), ("limit", "1000".to_owned())];
     let reply: Reply<Page<ExecutionView>> = client.get(&path, &query).await?;
     let first = reply.value.items.into_iter().next_back();
-    first.map(|execution| execution.execution_id).ok_or_else(|| CliError::failed("the job has no execution to wait for"))
+    first
+        .map(|execution| execution.execution_id)
+        .ok_or_else(|| CliError::failed("the job has no execution to wait for"))
 }
 
 fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
@@ -104,7 +112,8 @@ fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
     };
     let memory_bytes = args.memory.as_deref().map(|text| input::read_size("--memory", text)).transpose()?;
     let limits = LimitsBody { fuel: args.fuel, memory_bytes, timeout: args.timeout };
-    let misfire = args.misfire_deadline.map(|deadline| MisfireBody { deadline: Some(deadline), ..MisfireBody::default() });
+    let misfire =
+        args.misfire_deadline.map(|deadline| MisfireBody { deadline: Some(deadline), ..MisfireBody::default() });
     Ok(JobRequest {
         name: args.name,
         task: args.task,
@@ -215,8 +224,22 @@ mod tests {
     fn flags_become_the_body_and_what_is_not_given_is_left_out() {
         assert_eq!(body(&["--now"]).unwrap(), r#"{"task":"a","schedule":{"type":"NOW"}}"#);
         assert_eq!(
-            body(&["--cron", "0 10 * * *", "--tz", "UTC", "--params", r#"{"b":1,"a":2}"#, "--label", "team=x=y", "--memory", "1MiB",
-                "--retry-delays", "10s, 1m", "--misfire-deadline", "5m"])
+            body(&[
+                "--cron",
+                "0 10 * * *",
+                "--tz",
+                "UTC",
+                "--params",
+                r#"{"b":1,"a":2}"#,
+                "--label",
+                "team=x=y",
+                "--memory",
+                "1MiB",
+                "--retry-delays",
+                "10s, 1m",
+                "--misfire-deadline",
+                "5m"
+            ])
             .unwrap(),
             r#"{"task":"a","schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"UTC"},"parameters":{"b":1,"a":2},"misfire":{"deadline":"5m"},"retry":{"delays":["10s","1m"]},"limits":{"memory_bytes":1048576},"labels":{"team":"x=y"}}"#
         );

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use compline_core::job::RunLimits;
 use compline_core::time::instant;
 use compline_runtime::{
-    CompileLimits, CompilePlace, Compiler, Digest, Engine, EngineConfig, ExecutionInfo, Invocation, LogLine,
-    Outcome, Program, RunReport,
+    CompileLimits, CompilePlace, Compiler, Digest, Engine, EngineConfig, ExecutionInfo, Invocation, LogLine, Outcome,
+    Program, RunReport,
 };
 
 use super::args::TaskRunArgs;
@@ -71,7 +71,8 @@ async fn find(task: &OsStr, client: impl Fn() -> Result<Client, CliError>) -> Re
         return Ok(bytes.into());
     }
     let reference = task.to_str().filter(|text| crate::words::TaskName::parse("REF", text).is_ok());
-    let looks_like_a_file = path.components().count() > 1 || path.extension().is_some_and(|extension| extension == "wasm");
+    let looks_like_a_file =
+        path.components().count() > 1 || path.extension().is_some_and(|extension| extension == "wasm");
     let Some(reference) = reference.filter(|_| !looks_like_a_file) else {
         let refusal = Refusal::new("FILE", format!("there is no file {}", path.display()));
         return Err(refusal.hint("build the task first, or give the name of a pushed one").into());
@@ -126,8 +127,14 @@ fn report(report: RunReport, out: &Out) -> Result<(), CliError> {
         None => Ok(()),
         Some((text, backtrace)) => {
             backtrace.iter().for_each(|frame| out.say(&format!("  at {}", printable(frame))));
-            let error = CliError::failed(format!("{}: {text}", report.outcome.kind()));
-            Err(if cost.memory_denied { error.with_hint("it was refused memory: --memory gives it more") } else { error })
+            let kind = report.outcome.kind();
+            let text = if kind == "error" { text } else { format!("{kind}: {text}") };
+            let error = CliError::failed(text);
+            Err(if cost.memory_denied {
+                error.with_hint("it was refused memory: --memory gives it more")
+            } else {
+                error
+            })
         }
     }
 }
@@ -137,11 +144,9 @@ fn explain(outcome: &Outcome) -> Option<(String, &[String])> {
     let plain = |text: &str| Some((text.to_owned(), [].as_slice()));
     match outcome {
         Outcome::Ok => None,
-        Outcome::Error { retryable: true, message } => {
-            Some((format!("{} (another attempt may help)", printable(message)), &[]))
-        }
-        Outcome::Error { retryable: false, message } => {
-            Some((format!("{} (another attempt would not help)", printable(message)), &[]))
+        Outcome::Error { retryable, message } => {
+            let kind = if *retryable { "retryable" } else { "permanent" };
+            Some((format!("the task failed ({kind}): {}", printable(message)), &[]))
         }
         Outcome::Trap { message, backtrace } => Some((printable(message), backtrace)),
         Outcome::OutOfFuel => plain("it used up its fuel: --fuel gives it more"),

@@ -108,7 +108,7 @@ impl Out {
         if let Some(hint) = error.hint() {
             self.stderr(&format!("{} {hint}", self.paint_stderr("hint:", CYAN)));
         }
-        if self.format != OutputFormat::Table {
+        if self.format != OutputFormat::Table && !error.is_after_result() {
             // It is the last thing printed; if even that fails, the exit code still tells.
             let _ = self.json(&serde_json::json!({ "error": error.document() }));
         }

@@ -21,9 +21,11 @@ pub async fn command(command: RunCommand, client: &Client, out: &Out) -> Result<
     match command {
         RunCommand::List { job, status, from, to, paging } => {
             let mut query = paging.query();
-            query.extend([("status", status), ("from", from), ("to", to)].into_iter().filter_map(|(name, value)| {
-                value.map(|value| (name, value))
-            }));
+            query.extend(
+                [("status", status), ("from", from), ("to", to)]
+                    .into_iter()
+                    .filter_map(|(name, value)| value.map(|value| (name, value))),
+            );
             let reply: Reply<Page<ExecutionView>> = match &job {
                 Some(job) => client.get(&["v1", "jobs", job, "executions"], &query).await?,
                 None => client.get(&["v1", "executions"], &query).await?,
@@ -111,9 +113,11 @@ fn logs(reply: &Reply<Page<LogLineView>>, out: &Out) -> Result<(), CliError> {
     match out.format() {
         OutputFormat::Json => out.line(&reply.text),
         OutputFormat::Jsonl => reply.value.items.iter().try_for_each(|line| out.json(line)),
-        OutputFormat::Table => reply.value.items.iter().try_for_each(|line| {
-            out.line(&format!("{} {:5} {}", line.attempt, line.level, printable(&line.message)))
-        }),
+        OutputFormat::Table => {
+            reply.value.items.iter().try_for_each(|line| {
+                out.line(&format!("{} {:5} {}", line.attempt, line.level, printable(&line.message)))
+            })
+        }
     }
 }
 
@@ -143,7 +147,8 @@ pub async fn wait(
     };
     spinner.finish_and_clear();
     waited.unwrap_or_else(|_| {
-        Err(CliError::failed(format!("{id} was not over in time")).with_hint("it goes on; `compline run show` tells how it stands"))
+        Err(CliError::failed(format!("{id} was not over in time"))
+            .with_hint("it goes on; `compline run show` tells how it stands"))
     })
 }
 
@@ -151,13 +156,15 @@ fn is_over(status: &str) -> bool {
     matches!(status, "COMPLETED" | "FAILED" | "CANCELLED" | "SKIPPED")
 }
 
-/// A run that did not complete makes its command fail.
+/// A run that did not complete makes its command fail, once it is printed.
 pub fn verdict(execution: &ExecutionView) -> Result<(), CliError> {
     if execution.status == "COMPLETED" {
         return Ok(());
     }
     let reason = execution.reason.as_deref().map(printable).unwrap_or_default();
-    let kind = execution.attempts.last().and_then(|attempt| attempt.outcome.as_ref()).map(|outcome| outcome.kind.as_str());
+    let kind =
+        execution.attempts.last().and_then(|attempt| attempt.outcome.as_ref()).map(|outcome| outcome.kind.as_str());
     let kind = kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
-    Err(CliError::failed(format!("{} is {}{kind}: {reason}", execution.execution_id, execution.status)))
+    let detail = format!("{} is {}{kind}: {reason}", execution.execution_id, execution.status);
+    Err(CliError::failed(detail).after_result())
 }

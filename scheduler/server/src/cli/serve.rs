@@ -47,7 +47,8 @@ fn log_to_stderr(out: &Out) {
         (false, _) => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(out.color_stderr());
+    let logging =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(out.color_stderr());
     // A second subscriber in one process is refused; the first one then goes on.
     let _ = logging.try_init();
 }
@@ -83,7 +84,8 @@ fn read_file(path: &Path) -> Result<ConfigFile, CliError> {
 }
 
 fn read_store(text: &str) -> Result<StoreLocation, Refusal> {
-    let refuse = |detail: String| Err(Refusal::new("store", detail).hint("use embedded:DIR, such as embedded:./compline-data"));
+    let refuse =
+        |detail: String| Err(Refusal::new("store", detail).hint("use embedded:DIR, such as embedded:./compline-data"));
     match text.split_once(':') {
         Some(("embedded", "")) => refuse("the store's directory is missing".to_owned()),
         Some(("embedded", directory)) => Ok(StoreLocation::Embedded(PathBuf::from(directory))),

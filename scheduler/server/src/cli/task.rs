@@ -102,9 +102,10 @@ fn print(reply: &Reply<TaskView>, out: &Out) -> Result<(), CliError> {
         ("schema", schema.unwrap_or_default()),
     ])?;
     if task.versions.len() > 1 {
-        let rows = task.versions.iter().map(|version| {
-            vec![version.digest.clone(), version.tags.join(", "), version.pushed_at.clone()]
-        });
+        let rows = task
+            .versions
+            .iter()
+            .map(|version| vec![version.digest.clone(), version.tags.join(", "), version.pushed_at.clone()]);
         out.line("")?;
         out.table(&["VERSION", "TAGS", "PUSHED"], rows.collect(), "")?;
     }

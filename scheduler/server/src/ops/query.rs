@@ -162,11 +162,7 @@ pub struct ExecutionSeen {
 }
 
 /// A tenant's execution.
-pub async fn execution(
-    ctx: &Ctx,
-    tenant: &TenantId,
-    id: ExecutionId,
-) -> Result<Option<ExecutionSeen>, StoreError> {
+pub async fn execution(ctx: &Ctx, tenant: &TenantId, id: ExecutionId) -> Result<Option<ExecutionSeen>, StoreError> {
     let committed = ctx.store.transact(|tx| async move {
         let Some(row) = execution::get(&tx, id, Read::Snapshot).await? else { return Ok(None) };
         let job_row = job::get(&tx, row.execution.job, Read::Snapshot).await?;

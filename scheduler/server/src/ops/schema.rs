@@ -19,8 +19,9 @@ pub struct ParametersSchema(jsonschema::Validator);
 impl ParametersSchema {
     /// Reads a schema. Patterns are matched in linear time, whatever the task says; nothing is fetched.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let schema: serde_json::Value = serde_json::from_str(text)
-            .map_err(|error| format!("`parameters-schema` did not return JSON: {error}. Return a JSON Schema (2020-12)"))?;
+        let schema: serde_json::Value = serde_json::from_str(text).map_err(|error| {
+            format!("`parameters-schema` did not return JSON: {error}. Return a JSON Schema (2020-12)")
+        })?;
         jsonschema::options()
             .with_pattern_options(jsonschema::PatternOptions::regex())
             .build(&schema)
@@ -33,7 +34,8 @@ impl ParametersSchema {
         let Some(error) = self.0.iter_errors(parameters).next() else { return Ok(()) };
         let place = error.instance_path().to_string();
         let field = format!("parameters{}", place.replace('/', "."));
-        Err(Refusal::new(field, error.to_string()).hint("`compline task show` prints the schema that the task gives for its parameters"))
+        Err(Refusal::new(field, error.to_string())
+            .hint("`compline task show` prints the schema that the task gives for its parameters"))
     }
 }
 
@@ -41,8 +43,9 @@ impl ParametersSchema {
     /// Whether parameters (JSON text; empty for none) fit.
     pub fn check_text(&self, parameters: &[u8]) -> Result<(), Refusal> {
         if parameters.is_empty() {
-            // A task without parameters is handed nothing, which a schema sees as null.
-            return self.check(&serde_json::Value::Null).map_err(|refusal| {
+            // A task without parameters is handed nothing, which it reads as null, or as an object without fields where it wants one.
+            let object = serde_json::Value::Object(serde_json::Map::new());
+            return self.check(&serde_json::Value::Null).or_else(|_| self.check(&object)).map_err(|refusal| {
                 Refusal::new("parameters", "this task takes parameters, and there are none").hint(refusal.detail)
             });
         }
@@ -113,6 +116,18 @@ mod tests {
             ("", "parameters"),
         ] {
             assert_eq!(cache.check(&task, parameters.as_bytes()).unwrap_err().field, field, "{parameters}");
+        }
+    }
+
+    #[test]
+    fn no_parameters_are_null_or_an_empty_object() {
+        let cache = SchemaCache::default();
+        for fits in [r#"{"type":"null"}"#, r#"{"type":"object"}"#, r#"{"properties":{"a":{"type":"string"}}}"#, "true"]
+        {
+            assert_eq!(cache.check(&version(fits), b""), Ok(()), "{fits}");
+        }
+        for wants_more in [r#"{"type":"object","required":["a"]}"#, r#"{"type":"string"}"#, "false"] {
+            assert_eq!(cache.check(&version(wants_more), b"").unwrap_err().field, "parameters", "{wants_more}");
         }
     }
 

@@ -220,7 +220,12 @@ async fn finish(ctx: &Ctx, compiler: &Compiler, push: &Push, info: &ComponentInf
 }
 
 /// Makes name and tags point at a version.
-async fn name_version(ctx: &Ctx, tx: &Tx, push: &Push, version: TaskVersion) -> Result<Result<Found, PushError>, StoreError> {
+async fn name_version(
+    ctx: &Ctx,
+    tx: &Tx,
+    push: &Push,
+    version: TaskVersion,
+) -> Result<Result<Found, PushError>, StoreError> {
     let digest = version.digest;
     let known = task::get(tx, &push.tenant, &push.name, Read::Serializable).await?;
     let mut task = known.unwrap_or_else(|| Task {

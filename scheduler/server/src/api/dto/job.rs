@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::execution::ExecutionView;
 use super::schedule::ScheduleBody;
+use crate::json::Body;
 
 /// A job to create. Only `task` and `schedule` are required; a field that is `null` has its default.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -54,6 +55,10 @@ pub struct JobRequest {
     /// Whether it starts paused. This version knows `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+}
+
+impl Body for JobRequest {
+    const LISTS: &'static [&'static str] = &["parameters", "on_failure", "retry.delays"];
 }
 
 /// What happens to slots that could not run on time.

@@ -14,7 +14,7 @@ pub use job::{
     JobCreated, JobDefinition, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody, RetryBody, TaskOfJob,
 };
 pub use schedule::{FireView, PreviewRequest, PreviewView, ScheduleBody};
-pub use task::{TaskView, TaskVersionView};
+pub use task::{TaskVersionView, TaskView};
 
 /// A page of a listing.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

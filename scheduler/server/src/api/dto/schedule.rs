@@ -4,6 +4,8 @@ use compline_core::schedule::{Fold, Gap, ScheduleKind, ScheduleSpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::json::Body;
+
 /// When a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +70,10 @@ pub struct PreviewRequest {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub fold: Option<Fold>,
+}
+
+impl Body for PreviewRequest {
+    const LISTS: &'static [&'static str] = &[];
 }
 
 /// What a schedule will do.

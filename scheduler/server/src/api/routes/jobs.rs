@@ -74,11 +74,7 @@ pub async fn create(
 }
 
 /// Builds the job that a request describes.
-async fn define(
-    state: &ApiState,
-    request: JobRequest,
-    idempotency: Option<Idempotency>,
-) -> Result<NewJob, ApiError> {
+async fn define(state: &ApiState, request: JobRequest, idempotency: Option<Idempotency>) -> Result<NewJob, ApiError> {
     let checked = Checked::read(request, &state.ceilings)?;
     let Some(found) = tasks::find(&state.ctx, &state.tenant, &checked.task).await? else {
         let (detail, hint) = unknown_task(state, checked.reference(), &checked.task).await?;
@@ -92,8 +88,8 @@ async fn define(
         digest: found.version.digest,
     };
     let birth = Birth { id: JobId::new(now, state.ctx.env.random_u128()), tenant: state.tenant.clone(), task, now };
-    let job = ParsedJob::new(checked.into_job(birth)?)
-        .map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
+    let job =
+        ParsedJob::new(checked.into_job(birth)?).map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
     Ok(NewJob { job, idempotency })
 }
 

@@ -1,0 +1,6 @@
+//! The routes, asked the way clients ask: over a real router, a store in memory, and real components.
+
+mod jobs;
+mod requests;
+mod support;
+mod tasks;
