@@ -1,1 +1,3 @@
-//! Under construction.
+//! Tests that cross crates. This library is the simulator; `tests/` holds what runs it, and what runs the real program.
+
+pub mod sim;

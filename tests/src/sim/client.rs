@@ -1,0 +1,101 @@
+//! A client: it creates jobs as the API does, loses patience, and repeats itself under the same key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use compline_core::ids::{JobId, TenantId};
+use compline_core::job::{Job, RunLimits, TaskRef};
+use compline_server::ctx::{Ctx, ParsedJob};
+use compline_server::env::{Clock, Env};
+use compline_server::metrics::Metrics;
+use compline_server::ops::create::{Created, Idempotency, NewJob, create_job};
+use compline_store::Store;
+use compline_store::backend::memory::MemoryBackend;
+use tokio::time::{Instant, timeout};
+
+use super::backend::SignedBackend;
+use super::model::JobModel;
+use super::world::{Answer, World};
+
+/// How often a client repeats a request.
+const REPEATS_MAX: u32 = 20;
+
+/// Makes a client's requests, spread over the active part of the run.
+pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, mut rng: fastrand::Rng) {
+    let author = world.author(format!("client-{number}"));
+    let env = Env::injected(Arc::new(world.clock), rng.u64(..));
+    let ctx = match Ctx::open(Store::new(SignedBackend::new(backend, author, None)), env, Arc::new(Metrics::default()))
+        .await
+    {
+        Ok(ctx) => ctx,
+        Err(error) => return world.record.lock().broken.push(format!("client-{number} could not begin: {error}")),
+    };
+    let pause = world.shape.active / (world.shape.requests as u32 + 1);
+    let end = world.clock.now() + world.shape.active;
+    for request in 0..world.shape.requests {
+        tokio::time::sleep(pause.mul_f64(rng.f64() * 1.8)).await;
+        let model = JobModel::draw(&mut rng, world.clock.now(), end);
+        let key = rng.bool().then(|| format!("client-{number} request-{request}"));
+        let patience = Duration::from_millis(rng.u64(1..=2_000));
+        let jobs = if key.is_none() && rng.u8(0..4) == 0 { rng.usize(2..=20) } else { 1 };
+        for _ in 0..jobs {
+            ask(&world, &ctx, &model, key.as_deref(), patience).await;
+        }
+        if key.is_some() && rng.bool() {
+            ask(&world, &ctx, &model, key.as_deref(), patience * 4).await;
+        }
+    }
+}
+
+/// One request, repeated until it is answered if it has a key.
+async fn ask(world: &World, ctx: &Ctx, model: &JobModel, key: Option<&str>, patience: Duration) {
+    for repeat in 0..REPEATS_MAX {
+        // As in the API, each request makes a job of its own, and the key decides whether it is the one.
+        let model = JobModel { created_at: ctx.env.now(), ..model.clone() };
+        let id = JobId::new(model.created_at, ctx.env.random_u128());
+        world.record.lock().asked.insert(id, model.clone());
+        let new = match new_job(world, id, &model, key) {
+            Ok(new) => new,
+            Err(error) => return world.record.lock().broken.push(format!("{:?} is refused: {error}", model.slots)),
+        };
+        match timeout(patience * (repeat + 1), create_job(ctx, &new)).await {
+            Ok(Ok(Created { job_id, replayed, .. })) => {
+                let mut record = world.record.lock();
+                record.events.requests_replayed += u64::from(replayed);
+                record.answers.push(Answer { job: job_id, key: key.map(str::to_owned), at: Instant::now() });
+                return;
+            }
+            Ok(Err(error)) => return world.record.lock().broken.push(format!("a request failed for good: {error}")),
+            Err(_) => world.record.lock().events.requests_abandoned += 1,
+        }
+        if key.is_none() {
+            return;
+        }
+    }
+}
+
+fn new_job(
+    world: &World,
+    id: JobId,
+    model: &JobModel,
+    key: Option<&str>,
+) -> Result<NewJob, compline_core::schedule::ScheduleError> {
+    let job = Job {
+        id,
+        tenant: TenantId::default_tenant(),
+        name: None,
+        task: TaskRef { name: "task".to_owned(), reference: "task".to_owned(), digest: world.digest },
+        schedule: model.schedule(),
+        parameters: Bytes::new(),
+        lane: model.lane.to_owned(),
+        misfire: model.misfire(),
+        retry: model.retry(),
+        limits: RunLimits::default(),
+        labels: BTreeMap::new(),
+        created_at: model.created_at,
+    };
+    let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [7; 32] });
+    Ok(NewJob { job: ParsedJob::new(job)?, idempotency })
+}

@@ -1,0 +1,132 @@
+//! A node of the simulation: the real loops behind a gate, on a handle of their own.
+
+use std::sync::Arc;
+
+use compline_server::ctx::Ctx;
+use compline_server::env::{Env, Gate};
+use compline_server::loops::{Node, NodeConfig};
+use compline_server::metrics::Metrics;
+use compline_store::Store;
+use compline_store::backend::memory::MemoryBackend;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::backend::SignedBackend;
+use super::plant::{MutantNode, Plant};
+use super::runner::SimRunner;
+use super::shape::NodeShape;
+use super::world::World;
+
+/// A node and the life that it has now.
+pub struct SimNode {
+    world: Arc<World>,
+    shape: NodeShape,
+    mutant: Option<Arc<MutantNode>>,
+    rng: fastrand::Rng,
+    lives: u32,
+    life: Option<Life>,
+}
+
+struct Life {
+    backend: Arc<MemoryBackend>,
+    gate: Arc<Gate>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl SimNode {
+    /// A node that is not begun yet.
+    pub fn new(world: Arc<World>, shape: NodeShape, plant: Option<Plant>, rng: fastrand::Rng) -> Self {
+        let planted = plant.filter(|plant| plant.is_in_executors() == shape.roles.executor);
+        Self { world, shape, mutant: planted.map(MutantNode::new), rng, lives: 0, life: None }
+    }
+
+    /// Begins a life.
+    pub fn start(&mut self) {
+        self.lives += 1;
+        let author = self.world.author(format!("{} (life {})", self.shape.name, self.lives));
+        let backend = self.world.hub.handle();
+        let gate = Arc::new(Gate::default());
+        let stop = CancellationToken::new();
+        let store = Store::new(SignedBackend::new(backend.clone(), author, self.mutant.clone()));
+        let env = Env::injected(Arc::new(self.world.clock), self.rng.u64(..)).behind(gate.clone());
+        let runner = SimRunner::new(self.world.clone(), self.rng.fork());
+        let config = self.config();
+        let (world, stopped) = (self.world.clone(), stop.clone());
+        let live = async move {
+            let name = config.name.clone();
+            let ended = match Ctx::open(store, env, Arc::new(Metrics::default())).await {
+                Ok(ctx) => Node::new(Arc::new(ctx), config, runner).run(stopped.clone()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                world.record.lock().broken.push(format!("{name} ended by itself: {error}"));
+            } else if !stopped.is_cancelled() {
+                world.record.lock().broken.push(format!("{name} ended though nobody stopped it"));
+            }
+        };
+        let outer = Env::injected(Arc::new(self.world.clock), 0).behind(gate.clone());
+        let task = tokio::spawn(outer.gated(live));
+        self.life = Some(Life { backend, gate, stop, task });
+    }
+
+    fn config(&self) -> NodeConfig {
+        let shape = &self.world.shape;
+        NodeConfig {
+            roles: self.shape.roles,
+            lanes: self.shape.lanes.clone(),
+            workers: self.shape.workers,
+            beat: shape.beat,
+            lease_ttl: shape.lease_ttl,
+            session_ttl: shape.session_ttl,
+            exclusive: false,
+            drain: shape.session_ttl,
+            ..NodeConfig::new(self.shape.name.clone())
+        }
+    }
+
+    /// Ends the life without a word.
+    pub fn crash(&mut self) {
+        if let Some(life) = self.life.take() {
+            life.gate.end();
+        }
+    }
+
+    /// No task of the node takes a step any more.
+    pub fn freeze(&self) {
+        if let Some(life) = &self.life {
+            life.gate.close();
+        }
+    }
+
+    /// They go on.
+    pub fn thaw(&self) {
+        if let Some(life) = &self.life {
+            life.gate.open();
+        }
+    }
+
+    /// The node no longer reaches the store.
+    pub fn cut(&self) {
+        if let Some(life) = &self.life {
+            life.backend.cut();
+        }
+    }
+
+    /// It does again.
+    pub fn heal(&self) {
+        if let Some(life) = &self.life {
+            life.backend.heal();
+        }
+    }
+
+    /// Asks the node to end, and waits for it.
+    pub async fn stop(&mut self) {
+        if let Some(life) = self.life.take() {
+            life.stop.cancel();
+            if let Err(error) = life.task.await {
+                self.world.record.lock().broken.push(format!("{} broke while it stopped: {error}", self.shape.name));
+            }
+        }
+    }
+}

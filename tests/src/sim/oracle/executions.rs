@@ -1,0 +1,206 @@
+//! Rules `machine`, `early`, `claim`, `stale` and `give-back`: how an execution goes from commit to commit.
+
+use compline_core::execution::{Attempt, Execution, Outcome, Queued, Running, State};
+use compline_store::tables::execution::ExecutionRow;
+
+use super::rows::Commit;
+use super::{Checked, Ending, Moment, Oracle, broken, ensure};
+
+/// After so many lost workers an execution is poison.
+const LOST_MAX: usize = 3;
+
+/// An execution before and after a commit.
+struct Step<'a> {
+    before: &'a Execution,
+    after: &'a Execution,
+    commit: &'a Commit,
+    moment: &'a Moment<'a>,
+}
+
+impl Oracle {
+    pub(super) fn check_transition(
+        &mut self,
+        before: &ExecutionRow,
+        after: &ExecutionRow,
+        commit: &Commit,
+        moment: &Moment<'_>,
+    ) -> Checked {
+        let step = Step { before: &before.execution, after: &after.execution, commit, moment };
+        let (before, after) = (step.before, step.after);
+        let same = before.id == after.id
+            && before.job == after.job
+            && before.slot == after.slot
+            && before.cause == after.cause;
+        ensure(same, "one-per-slot", || format!("{before:?} became {after:?}"))?;
+        ensure(after.attempts.starts_with(&before.attempts), "machine", || {
+            format!("attempts that had ended changed: {before:?} became {after:?}")
+        })?;
+        let new = &after.attempts[before.attempts.len()..];
+        match (&before.state, &after.state, new) {
+            (State::Pending { due } | State::Retrying { due }, State::Queued(queued), []) => {
+                ensure(queued.due == *due && queued.at >= *due && moment.wall >= *due, "early", || {
+                    format!("queued at {}, due at {due}: {after:?}", moment.wall)
+                })?;
+                self.check_ticker(&step)
+            }
+            (State::Pending { .. }, State::Skipped { at, .. }, []) => {
+                self.check_skipped(&step, *at)?;
+                self.check_ticker(&step)
+            }
+            (State::Queued(queued), State::Running(running), []) => self.check_claim(&step, queued, running),
+            (State::Running(running), State::Queued(queued), []) => self.check_hand_back(&step, running, queued),
+            (State::Running(running), State::Queued(queued), [attempt]) => {
+                ensure(queued.due == running.due, "machine", || format!("{before:?} became {after:?}"))?;
+                self.check_lost(&step, running, attempt)
+            }
+            (State::Running(running), State::Failed { .. }, [attempt]) if attempt.outcome == Outcome::WorkerLost => {
+                self.check_lost(&step, running, attempt)
+            }
+            (
+                State::Running(running),
+                State::Completed { .. } | State::Failed { .. } | State::Retrying { .. },
+                [attempt],
+            ) => self.check_report(&step, running, attempt),
+            _ => broken("machine", format!("{before:?} became {after:?}")),
+        }
+    }
+
+    fn check_ticker(&self, step: &Step<'_>) -> Checked {
+        let author = self.author(step.commit)?;
+        let shard = step.before.id.shard();
+        let owner = self.actors.owner(shard);
+        ensure(owner.is_some_and(|owner| self.actors.is_of(owner, author)), "lease", || {
+            format!("{} ticked shard {}, which is {owner:?}'s: {:?}", self.name(author), shard.0, step.after)
+        })
+    }
+
+    fn check_skipped(&mut self, step: &Step<'_>, at: compline_core::Timestamp) -> Checked {
+        let deadline = self.world.record.lock().asked.get(&step.before.job).map(|job| job.deadline);
+        let late = at.saturating_since(step.before.slot);
+        ensure(deadline.is_some_and(|deadline| late > deadline) && at <= step.moment.wall, "misfire", || {
+            format!("skipped {late:?} after its slot, within its deadline of {deadline:?}: {:?}", step.after)
+        })?;
+        self.seen.skipped += 1;
+        Ok(())
+    }
+
+    fn check_claim(&mut self, step: &Step<'_>, queued: &Queued, running: &Running) -> Checked {
+        let id = step.after.id;
+        self.check_acts(running.session, step.commit, "claim", &format!("{id} was claimed"))?;
+        let kept = running.due == queued.due && running.queued_at == queued.at;
+        ensure(kept && running.claimed_at >= queued.at && running.claimed_at >= queued.due, "early", || {
+            format!("{:?} became {:?}", step.before, step.after)
+        })?;
+        ensure(self.actors.node(running.session) == Some(&running.node), "claim", || {
+            format!("another node's: {:?}", step.after)
+        })?;
+        let stamp = &step.moment.landed.stamp.0;
+        let of_this_commit = running.fence.as_bytes()[4..4 + stamp.len()] == *stamp;
+        let fresh = !self.granted.contains_key(&running.fence);
+        let greater = step.before.attempts.iter().all(|attempt| attempt.fence < running.fence);
+        ensure(of_this_commit && fresh && greater, "claim", || {
+            format!("the fence {} was granted by commit {stamp:?}: {:?}", running.fence, step.after)
+        })?;
+        self.granted.insert(running.fence, (id, running.session, step.moment.landed.at));
+        self.seen.claimed += 1;
+        Ok(())
+    }
+
+    fn check_hand_back(&mut self, step: &Step<'_>, running: &Running, queued: &Queued) -> Checked {
+        let id = step.after.id;
+        self.check_acts(running.session, step.commit, "give-back", &format!("{id} was handed back"))?;
+        ensure(queued.due == running.due, "machine", || format!("{:?} became {:?}", step.before, step.after))?;
+        let at = step.moment.landed.at;
+        let record = self.world.record.lock();
+        let runs =
+            record.runs.iter().find(|run| run.fence == running.fence && run.ended.is_none_or(|ended| ended > at));
+        ensure(runs.is_none(), "give-back", || format!("{id} was handed back by its holder, who runs it: {runs:?}"))?;
+        drop(record);
+        self.over.insert(running.fence, (at, Ending::HandedBack));
+        self.seen.handed_back += 1;
+        Ok(())
+    }
+
+    fn check_lost(&mut self, step: &Step<'_>, running: &Running, attempt: &Attempt) -> Checked {
+        let id = step.after.id;
+        check_attempt(step, running, attempt)?;
+        ensure(attempt.outcome == Outcome::WorkerLost && attempt.started_at.is_none(), "machine", || {
+            format!("{:?} became {:?}", step.before, step.after)
+        })?;
+        ensure(!self.actors.is_current(running.session), "give-back", || {
+            format!("{id} was taken from {} of {}, which lasts", running.session, running.node)
+        })?;
+        let lost = step.after.attempts.iter().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count();
+        let failed = matches!(step.after.state, State::Failed { .. });
+        ensure(failed == (lost >= LOST_MAX), "machine", || format!("after {lost} lost workers: {:?}", step.after))?;
+        self.check_failed_listed(step)?;
+        self.over.insert(running.fence, (step.moment.landed.at, Ending::Lost));
+        self.seen.lost += 1;
+        self.seen.poisoned += u64::from(failed);
+        Ok(())
+    }
+
+    fn check_report(&mut self, step: &Step<'_>, running: &Running, attempt: &Attempt) -> Checked {
+        let id = step.after.id;
+        self.check_acts(running.session, step.commit, "stale", &format!("a report on {id} was recorded"))?;
+        check_attempt(step, running, attempt)?;
+        let record = self.world.record.lock();
+        let run = record.runs.get(attempt.cost.fuel as usize);
+        ensure(run.is_some_and(|run| run.execution == id && run.fence == running.fence), "stale", || {
+            format!(
+                "a report was recorded under the fence {} that is of another run, {run:?}: {:?}",
+                running.fence, step.after
+            )
+        })?;
+        ensure(run.is_some_and(|run| run.outcome.as_ref() == Some(&attempt.outcome)), "stale", || {
+            format!("{run:?} was recorded as {attempt:?}")
+        })?;
+        drop(record);
+        let started = attempt.started_at.unwrap_or(compline_core::Timestamp::EPOCH);
+        ensure(
+            started >= running.due && started >= running.claimed_at && attempt.finished_at >= started,
+            "early",
+            || format!("{attempt:?} of {running:?}"),
+        )?;
+        self.check_verdict(step, attempt)?;
+        self.check_failed_listed(step)?;
+        self.over.insert(running.fence, (step.moment.landed.at, Ending::Reported));
+        Ok(())
+    }
+
+    /// What follows from an outcome, by the client's own words.
+    fn check_verdict(&mut self, step: &Step<'_>, attempt: &Attempt) -> Checked {
+        let retries =
+            self.world.record.lock().asked.get(&step.after.job).map(|job| job.retries.clone()).unwrap_or_default();
+        let counted = step.after.attempts.iter().filter(|attempt| attempt.outcome != Outcome::WorkerLost).count();
+        let hopeless = matches!(attempt.outcome, Outcome::Error { retryable: false, .. });
+        let delay = retries.get(counted - 1).filter(|_| !hopeless);
+        let right = match (&step.after.state, &attempt.outcome, delay) {
+            (State::Completed { .. }, Outcome::Ok, _) => true,
+            (_, Outcome::Ok, _) | (State::Completed { .. }, ..) => false,
+            (State::Retrying { due }, _, Some(delay)) => attempt.finished_at + *delay == *due,
+            (State::Failed { .. }, _, None) => true,
+            _ => false,
+        };
+        ensure(right, "early", || format!("with the retries {retries:?}: {:?}", step.after))?;
+        self.seen.retried += u64::from(matches!(step.after.state, State::Retrying { .. }));
+        Ok(())
+    }
+
+    fn check_failed_listed(&self, step: &Step<'_>) -> Checked {
+        let failed = matches!(step.after.state, State::Failed { .. });
+        ensure(failed == step.commit.failed.contains(&step.after.id), "listed", || {
+            format!("{} is {} and the listing of failures does not agree", step.after.id, step.after.state.name())
+        })
+    }
+}
+
+/// An attempt that ends is the one that the claim began.
+fn check_attempt(step: &Step<'_>, running: &Running, attempt: &Attempt) -> Checked {
+    let right = attempt.number as usize == step.after.attempts.len()
+        && attempt.fence == running.fence
+        && attempt.node == running.node
+        && attempt.due == running.due
+        && attempt.queued_at == running.queued_at;
+    ensure(right, "stale", || format!("{:?} became {:?}", step.before, step.after))
+}

@@ -1,0 +1,113 @@
+//! Rules `settled`, `accounted`, `acknowledged` and `run`: what must hold when the run is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compline_core::Timestamp;
+use compline_core::execution::State;
+use compline_core::ids::{Fence, JobId};
+use tokio::time::Instant;
+
+use super::{Checked, Ending, Oracle, Violation, broken, ensure};
+
+impl Oracle {
+    /// The executions that are due by an instant, or were once, and have not ended.
+    pub fn unsettled(&self, now: Timestamp) -> impl Iterator<Item = String> {
+        self.executions.values().filter_map(move |row| {
+            let open = match row.execution.state {
+                State::Pending { due } => due <= now,
+                State::Queued(_) | State::Running(_) | State::Retrying { .. } => true,
+                State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. } => {
+                    false
+                }
+            };
+            open.then(|| format!("{:?}", row.execution))
+        })
+    }
+
+    /// The violation that executions did not end in time.
+    pub fn never_settled(&self, now: Instant) -> Violation {
+        let all: Vec<String> = self.unsettled(self.world.clock.at(now)).collect();
+        let detail = format!("{} executions have not ended since all faults were over, such as {}", all.len(), all[0]);
+        self.violation(super::Broken { rule: "settled", detail }, now)
+    }
+
+    /// Everything that is checked once, at the end.
+    pub fn check_end_of_run(&self, now: Instant) -> Result<(), Violation> {
+        let checked = self
+            .check_answers()
+            .and_then(|()| self.check_accounted(self.world.clock.at(now)))
+            .and_then(|()| self.check_runs())
+            .and_then(|()| self.check_nothing_else());
+        checked.map_err(|broken| self.violation(broken, now))
+    }
+
+    fn check_answers(&self) -> Checked {
+        let record = self.world.record.lock();
+        let mut of_key: BTreeMap<&str, JobId> = BTreeMap::new();
+        for answer in &record.answers {
+            let landed = self.jobs.get(&answer.job);
+            ensure(landed.is_some_and(|landed| *landed <= answer.at), "acknowledged", || {
+                format!("{} was acknowledged before it landed ({landed:?})", answer.job)
+            })?;
+            if let Some(key) = &answer.key {
+                let first = *of_key.entry(key).or_insert(answer.job);
+                ensure(first == answer.job, "acknowledged", || {
+                    format!("{key:?} was answered {first} and {}", answer.job)
+                })?;
+            }
+        }
+        let keyed: BTreeSet<JobId> = of_key.values().copied().collect();
+        let plain: BTreeSet<JobId> =
+            record.answers.iter().filter(|answer| answer.key.is_none()).map(|answer| answer.job).collect();
+        ensure(keyed.is_disjoint(&plain), "acknowledged", || "two requests were answered with one job".to_owned())
+    }
+
+    fn check_accounted(&self, now: Timestamp) -> Checked {
+        let record = self.world.record.lock();
+        for job in self.jobs.keys() {
+            let Some(model) = record.asked.get(job) else { continue };
+            let mut slot = model.first();
+            while let Some(at) = slot.filter(|at| *at <= now) {
+                let row = self.by_slot.get(&(*job, at)).and_then(|id| self.executions.get(id));
+                let stretches = self.stretches.get(job).map_or(&[][..], Vec::as_slice);
+                let passed_over = stretches.iter().filter(|(from, until)| *from <= at && at < *until).count();
+                let ended = row.is_some_and(|row| row.execution.state.is_terminal());
+                ensure(usize::from(ended) + passed_over == 1, "accounted", || {
+                    format!("the slot {at} of {job} has this execution: {row:?}, and lies in {passed_over} stretches")
+                })?;
+                slot = model.after(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_runs(&self) -> Checked {
+        let record = self.world.record.lock();
+        let mut fences: BTreeSet<Fence> = BTreeSet::new();
+        for run in &record.runs {
+            ensure(fences.insert(run.fence), "run", || format!("one fence was run twice, at last by {run:?}"))?;
+            let granted = self.granted.get(&run.fence);
+            ensure(
+                granted.is_some_and(|(execution, session, at)| {
+                    *execution == run.execution && *session == run.session && *at <= run.started
+                }),
+                "run",
+                || format!("{run:?} has the fence of {granted:?}"),
+            )?;
+            if let Some((at, Ending::HandedBack | Ending::Reported)) = self.over.get(&run.fence) {
+                ensure(run.started <= *at, "run", || format!("{run:?} began after its fence was over"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nothing_else(&self) -> Checked {
+        let open = self.executions.values().filter(|row| !row.execution.state.is_terminal()).count();
+        let places = self.reader.places();
+        ensure(open == places, "places", || format!("{open} executions are open, and there are {places} places"))?;
+        match &self.world.record.lock().broken[..] {
+            [] => Ok(()),
+            [first, ..] => broken("alive", first.clone()),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The oracle: it replays the commit log with a model of its own, which shares no rule with the passes, and checks DESIGN §2 commit by commit.
+//!
+//! | rule | promise | what must hold |
+//! | --- | --- | --- |
+//! | `acknowledged` | 1 | an answered request's job is in the log before its answer, and nothing removes it; one key makes one job |
+//! | `accounted` | 1 | every slot due in the run, counted out from the client's words, has one execution or lies in one ledger stretch |
+//! | `settled` | 1 | when faults are over, every due execution ends within a bounded time |
+//! | `next-slot` | 1, 3 | the commit that takes a slot out of PENDING plans its successor, which is the one that the schedule says |
+//! | `one-per-slot` | 3 | (job, slot) has one execution id; its row begins PENDING, is never removed and keeps what it stands for |
+//! | `machine` | 3 | states follow one another legally; attempts are only appended; of terminal states there is one |
+//! | `early` | 2 | nothing is queued, claimed or started before it is due, retries included; a retry is due when its rule says |
+//! | `misfire` | 1, 7 | only slots past their deadline are skipped |
+//! | `claim` | 4 | a claim takes a queued row, in a live session, with a fence of this commit: greater than all before |
+//! | `run` | 4 | one fence is run at most once, by the session that it was granted to, after it was granted |
+//! | `stale` | 5 | a report is recorded under the fence that is current, for the run that has it, by a session that is not over |
+//! | `give-back` | 5 | an execution is taken from a session that is over, or given back by its holder, who does not run it |
+//! | `lease` | 5 | only the owner of a shard's lease queues or skips its slots |
+//! | `session` | 5 | a session that is over does nothing and never comes back |
+//! | `hasty` | 12 | nobody else ends a session whose counter moved within the TTL |
+//! | `places` | 1 | after every commit each waiting or running execution has exactly its one place, and nothing else has one |
+//! | `counters` | 10 | a bucket's open counter is the number of its executions that are not terminal |
+//! | `listed` | 7 | an execution is listed in the commit that makes it, a failure in the commit that fails it |
+
+mod actors;
+mod executions;
+mod finale;
+mod places;
+pub mod rows;
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use compline_core::Timestamp;
+use compline_core::execution::State;
+use compline_core::ids::{ExecutionId, Fence, JobId, SessionId, ShardId};
+use compline_store::backend::memory::Landed;
+use compline_store::tables::execution::ExecutionRow;
+use tokio::time::Instant;
+
+use self::actors::Actors;
+use self::places::Places;
+use self::rows::{Commit, Reader};
+use super::world::World;
+
+/// A promise that was broken.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// When, from the beginning of the run.
+    pub at: Duration,
+    /// The version of the commit, or of the last one before it was noticed.
+    pub version: u64,
+    /// Which rule.
+    pub rule: &'static str,
+    /// What happened, with the rows involved.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, version, rule, detail } = self;
+        write!(f, "rule `{rule}` broken at {:.3} s into the run, by commit {version}: {detail}", at.as_secs_f64())
+    }
+}
+
+/// A rule and what breaks it.
+struct Broken {
+    rule: &'static str,
+    detail: String,
+}
+
+type Checked = Result<(), Broken>;
+
+fn broken(rule: &'static str, detail: impl Into<String>) -> Checked {
+    Err(Broken { rule, detail: detail.into() })
+}
+
+fn ensure(holds: bool, rule: &'static str, detail: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { broken(rule, detail()) }
+}
+
+/// What the log did, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Commits.
+    pub commits: u64,
+    /// Jobs.
+    pub jobs: u64,
+    /// Executions that ended.
+    pub ended: u64,
+    /// Claims of one execution each.
+    pub claimed: u64,
+    /// Attempts that failed and are tried again.
+    pub retried: u64,
+    /// Executions taken from sessions that were over.
+    pub lost: u64,
+    /// Executions that lost too many workers.
+    pub poisoned: u64,
+    /// Executions given back by their holders.
+    pub handed_back: u64,
+    /// Slots past their deadline.
+    pub skipped: u64,
+    /// Stretches of slots past their deadline.
+    pub stretches: u64,
+}
+
+/// The replay, up to the last commit that it was shown.
+pub struct Oracle {
+    world: Arc<World>,
+    reader: Reader,
+    executions: BTreeMap<ExecutionId, ExecutionRow>,
+    places: Places,
+    actors: Actors,
+    /// The execution of each slot.
+    by_slot: BTreeMap<(JobId, Timestamp), ExecutionId>,
+    /// The newest slot planned of each job.
+    newest: BTreeMap<JobId, Timestamp>,
+    /// Executions that are PENDING, by job.
+    pending: BTreeMap<JobId, BTreeSet<ExecutionId>>,
+    /// Stretches that have no execution.
+    stretches: BTreeMap<JobId, Vec<(Timestamp, Timestamp)>>,
+    /// Jobs, with the moment when they landed.
+    jobs: BTreeMap<JobId, Instant>,
+    /// Fences granted, with whose they are and when.
+    granted: BTreeMap<Fence, (ExecutionId, SessionId, Instant)>,
+    /// When a fence was over, and by what.
+    over: BTreeMap<Fence, (Instant, Ending)>,
+    open: BTreeMap<(ShardId, u32), i64>,
+    version: u64,
+    digest: DefaultHasher,
+    /// What the log did, in numbers.
+    pub seen: Seen,
+}
+
+/// How the right to report on an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Reported,
+    Lost,
+    HandedBack,
+}
+
+/// A commit and when it landed.
+struct Moment<'a> {
+    landed: &'a Landed,
+    wall: Timestamp,
+}
+
+impl Oracle {
+    /// An oracle that has seen nothing.
+    pub fn new(world: Arc<World>) -> Self {
+        Self {
+            world,
+            reader: Reader::default(),
+            executions: BTreeMap::new(),
+            places: Places::default(),
+            actors: Actors::default(),
+            by_slot: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            stretches: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            over: BTreeMap::new(),
+            open: BTreeMap::new(),
+            version: 0,
+            digest: DefaultHasher::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// Replays what landed since the last call.
+    pub fn replay(&mut self) -> Result<(), Violation> {
+        for landed in self.world.hub.take_landed() {
+            (landed.version, &landed.changes).hash(&mut self.digest);
+            self.version = landed.version;
+            let checked = self.step(&landed);
+            checked.map_err(|broken| self.violation(broken, landed.at))?;
+        }
+        Ok(())
+    }
+
+    /// A hash of the log so far: two runs of one seed have the same.
+    pub fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
+    fn violation(&self, Broken { rule, detail }: Broken, at: Instant) -> Violation {
+        Violation { at: self.world.clock.into_run(at), version: self.version, rule, detail }
+    }
+
+    fn step(&mut self, landed: &Landed) -> Checked {
+        let commit = self
+            .reader
+            .read(&landed.changes)
+            .map_err(|error| Broken { rule: "readable", detail: error.to_string() })?;
+        self.seen.commits += 1;
+        let moment = Moment { landed, wall: self.world.clock.at(landed.at) };
+        ensure(commit.removed.is_empty(), "one-per-slot", || format!("removed: {:?}", commit.removed))?;
+        self.check_jobs(&commit, &moment)?;
+        self.check_slots(&commit, &moment)?;
+        for after in commit.executions.values() {
+            match self.executions.get(&after.execution.id) {
+                Some(before) => self.check_transition(&before.clone(), after, &commit, &moment)?,
+                None => self.check_birth(after, &commit)?,
+            }
+        }
+        self.check_actors(&commit, &moment)?;
+        self.take_over(&commit);
+        self.check_after(&commit)
+    }
+
+    /// Makes the commit's rows the model's own.
+    fn take_over(&mut self, commit: &Commit) {
+        self.places.change(commit);
+        for (id, row) in &commit.executions {
+            let execution = &row.execution;
+            let pending = self.pending.entry(execution.job).or_default();
+            if let State::Pending { .. } = execution.state {
+                pending.insert(*id);
+            } else {
+                pending.remove(id);
+            }
+            let was_open = self.executions.get(id).is_some_and(|before| !before.execution.state.is_terminal());
+            let is_open = !execution.state.is_terminal();
+            *self.open.entry((id.shard(), id.bucket_hour())).or_default() += i64::from(is_open) - i64::from(was_open);
+            self.seen.ended += u64::from(!is_open);
+            self.executions.insert(*id, row.clone());
+        }
+    }
+
+    fn check_after(&self, commit: &Commit) -> Checked {
+        self.check_next_planned(commit)?;
+        let touched = commit.executions.keys().copied();
+        let moved = commit.placed.iter().chain(&commit.taken).map(rows::Place::execution);
+        for id in touched.chain(moved).collect::<BTreeSet<_>>() {
+            self.places.check(id, self.executions.get(&id), |job| {
+                self.world.record.lock().asked.get(&job).map(|job| job.lane)
+            })?;
+        }
+        for (shard, hour, stored) in &commit.open {
+            let counted = self.open.get(&(*shard, *hour)).copied().unwrap_or(0);
+            ensure(counted == *stored, "counters", || {
+                format!("shard {} hour {hour} is said to have {stored} open executions, and has {counted}", shard.0)
+            })?;
+        }
+        for row in commit.executions.values() {
+            let key = (row.execution.id.shard(), row.execution.id.bucket_hour());
+            let counted = self.open.get(&key).copied().unwrap_or(0);
+            ensure(self.places.stored_open(key) == counted, "counters", || {
+                format!("{} changed without its bucket's counter: {counted} are open", row.execution.id)
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! A commit of the log, read.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use compline_core::Timestamp;
+use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
+use compline_core::job::JobRun;
+use compline_store::keys::Table;
+use compline_store::tables::execution::ExecutionRow;
+use compline_store::tables::history::LedgerRow;
+use compline_store::tables::job::JobRow;
+use compline_store::tables::lease::Lease;
+use compline_store::tables::queue::{Due, Part, Ready};
+use compline_store::tables::running::RunningRow;
+use compline_store::tables::session::Session;
+use compline_store::tables::{execution, history, job, lease, queue, running, session};
+use compline_store::{Stamp, StoreError};
+
+use crate::sim::backend::{Author, SIGNATURE};
+
+/// What one commit did to the tables that the oracle looks at.
+#[derive(Debug, Default)]
+pub struct Commit {
+    /// Who made it.
+    pub author: Option<Author>,
+    /// Executions as they are from now on.
+    pub executions: BTreeMap<ExecutionId, ExecutionRow>,
+    /// Execution rows that were removed.
+    pub removed: Vec<Bytes>,
+    /// Rows of executions that wait or run: added.
+    pub placed: Vec<Place>,
+    /// The same, removed.
+    pub taken: Vec<Place>,
+    /// Sessions that began; `None`: one that ended.
+    pub sessions: Vec<(String, Option<Session>)>,
+    /// Nodes whose counter moved.
+    pub beats: Vec<String>,
+    /// Leases granted; `None`: given up.
+    pub leases: Vec<(ShardId, Option<Lease>)>,
+    /// Jobs.
+    pub jobs: Vec<(JobId, Option<JobRow>)>,
+    /// What their policies read.
+    pub runs: Vec<(JobId, Option<JobRun>)>,
+    /// Stretches of slots that have no execution.
+    pub stretches: Vec<(JobId, Timestamp, LedgerRow)>,
+    /// Open rows by bucket.
+    pub open: Vec<(ShardId, u32, i64)>,
+    /// Executions that were listed under their job.
+    pub listed: Vec<ExecutionId>,
+    /// Executions that were listed as failed.
+    pub failed: Vec<ExecutionId>,
+}
+
+/// A row that says where an execution waits, or who runs it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    /// It waits for its time.
+    Due(Due),
+    /// It waits for a worker.
+    Ready {
+        /// The lane.
+        lane: String,
+        /// The part of it.
+        partition: u8,
+        /// The place in it.
+        stamp: Stamp,
+        /// What the row says.
+        ready: Ready,
+    },
+    /// A session holds it.
+    Running {
+        /// Which.
+        session: SessionId,
+        /// What the row says.
+        row: RunningRow,
+    },
+}
+
+impl Place {
+    /// Whose place it is.
+    pub fn execution(&self) -> ExecutionId {
+        match self {
+            Self::Due(due) => due.execution,
+            Self::Ready { ready, .. } => ready.execution,
+            Self::Running { row, .. } => row.execution,
+        }
+    }
+}
+
+/// Reads commits. It remembers the places that there are, since a removal says only the key.
+#[derive(Debug, Default)]
+pub struct Reader {
+    places: BTreeMap<Bytes, Place>,
+}
+
+impl Reader {
+    /// Reads the changes of a commit.
+    pub fn read(&mut self, changes: &[(Bytes, Option<Bytes>)]) -> Result<Commit, StoreError> {
+        let mut commit = Commit::default();
+        for (key, value) in changes {
+            self.read_one(&mut commit, key, value.as_ref())?;
+        }
+        Ok(commit)
+    }
+
+    fn read_one(&mut self, commit: &mut Commit, key: &Bytes, value: Option<&Bytes>) -> Result<(), StoreError> {
+        let is = |table: Table| key[0] == table as u8;
+        if key == SIGNATURE {
+            let number = value.and_then(|value| value[..].try_into().ok()).map(u32::from_be_bytes);
+            commit.author = number.map(Author);
+        } else if is(Table::Due) || is(Table::Ready) || is(Table::Running) {
+            commit.taken.extend(self.places.remove(key));
+            if let Some(value) = value {
+                let place = read_place(key, value)?;
+                self.places.insert(key.clone(), place.clone());
+                commit.placed.push(place);
+            }
+        } else if is(Table::Execution) {
+            match value {
+                Some(value) => {
+                    let row = execution::decode(key, value)?;
+                    commit.executions.insert(row.execution.id, row);
+                }
+                None => commit.removed.push(key.clone()),
+            }
+        } else if is(Table::Session) {
+            let session = value.map(|value| session::decode(key, value)).transpose()?;
+            commit.sessions.push((session::node_of(key)?.to_owned(), session));
+        } else if is(Table::Beat) && value.is_some() {
+            commit.beats.push(session::node_of(key)?.to_owned());
+        } else if is(Table::Lease) {
+            let lease = value.map(|value| lease::decode(key, value)).transpose()?;
+            commit.leases.push((lease::shard_of(key)?, lease));
+        } else if is(Table::Job) {
+            commit.jobs.push((job::id_of(key)?, value.map(|value| job::decode_row(key, value)).transpose()?));
+        } else if is(Table::JobRun) {
+            commit.runs.push((job::id_of(key)?, value.map(|value| job::decode_run(key, value)).transpose()?));
+        } else if is(Table::Ledger)
+            && let Some(value) = value
+        {
+            commit.stretches.push(history::decode_ledger(key, value)?);
+        } else if is(Table::Bucket)
+            && let Some(value) = value
+        {
+            commit.open.push(read_bucket(key, value)?);
+        } else if is(Table::History) {
+            commit.listed.extend(trailing_execution(key));
+        } else if is(Table::JobFailed) {
+            commit.failed.extend(trailing_execution(key));
+        }
+        Ok(())
+    }
+
+    /// How many places there are.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+}
+
+fn read_place(key: &Bytes, value: &Bytes) -> Result<Place, StoreError> {
+    Ok(if key[0] == Table::Due as u8 {
+        Place::Due(queue::decode_due(key, value)?)
+    } else if key[0] == Table::Running as u8 {
+        Place::Running { session: running::holder(key)?, row: running::decode(key, value)? }
+    } else {
+        let (Part { lane, partition, .. }, stamp, ready) = Part::decode(key, value)?;
+        Place::Ready { lane: lane.to_owned(), partition, stamp, ready }
+    })
+}
+
+fn read_bucket(key: &Bytes, value: &Bytes) -> Result<(ShardId, u32, i64), StoreError> {
+    let wrong = || StoreError::unreadable("bucket", key, "not a counter of a shard and an hour");
+    let (shard, hour) = key.get(1..7).map(|place| place.split_at(2)).ok_or_else(wrong)?;
+    let shard = ShardId(u16::from_be_bytes(shard.try_into().map_err(|_| wrong())?));
+    let hour = u32::from_be_bytes(hour.try_into().map_err(|_| wrong())?);
+    Ok((shard, hour, i64::from_le_bytes(value[..].try_into().map_err(|_| wrong())?)))
+}
+
+fn trailing_execution(key: &[u8]) -> Option<ExecutionId> {
+    let at = key.len().checked_sub(ExecutionId::BYTES)?;
+    key[at..].try_into().ok().map(ExecutionId::from_bytes)
+}

@@ -1,0 +1,141 @@
+//! Rules `acknowledged`, `one-per-slot`, `next-slot` and `misfire`: which executions there may be.
+
+use std::collections::BTreeSet;
+
+use compline_core::Timestamp;
+use compline_core::execution::{Cause, Execution, State};
+use compline_core::ids::{ExecutionId, JobId};
+use compline_core::job::JobState;
+use compline_store::tables::execution::ExecutionRow;
+
+use super::rows::Commit;
+use super::{Checked, Moment, Oracle, broken, ensure};
+use crate::sim::model::JobModel;
+
+impl Oracle {
+    fn model(&self, job: JobId) -> Option<JobModel> {
+        self.world.record.lock().asked.get(&job).cloned()
+    }
+
+    pub(super) fn check_jobs(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
+        for (id, row) in &commit.jobs {
+            let Some(row) = row else { return broken("acknowledged", format!("{id} was removed")) };
+            ensure(!self.jobs.contains_key(id), "acknowledged", || format!("{id} was written twice: {row:?}"))?;
+            ensure(row.state == JobState::Active && row.revision == 1, "acknowledged", || {
+                format!("{id} begins as {row:?}")
+            })?;
+            let Some(model) = self.model(*id) else { return broken("acknowledged", format!("nobody asked for {id}")) };
+            match row.definition() {
+                Ok(job) if job.schedule == model.schedule() && job.created_at == model.created_at => {}
+                other => return broken("acknowledged", format!("{id} should be {model:?}, and is {other:?}")),
+            }
+            self.jobs.insert(*id, moment.landed.at);
+            self.seen.jobs += 1;
+        }
+        Ok(())
+    }
+
+    /// New slots and stretches against the schedule.
+    pub(super) fn check_slots(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
+        for (job, from, row) in &commit.stretches {
+            self.check_stretch(*job, *from, row.until, moment)?;
+        }
+        let born = commit.executions.values().map(|row| &row.execution);
+        for execution in born.filter(|execution| !self.executions.contains_key(&execution.id)).collect::<Vec<_>>() {
+            self.check_slot(execution)?;
+        }
+        Ok(())
+    }
+
+    fn check_stretch(&mut self, job: JobId, from: Timestamp, until: Timestamp, moment: &Moment<'_>) -> Checked {
+        let Some(model) = self.model(job) else {
+            return broken("next-slot", format!("a stretch of {job}, an unknown job"));
+        };
+        let expected = self.newest.get(&job).and_then(|newest| model.after(*newest));
+        ensure(expected == Some(from), "next-slot", || {
+            format!("a stretch of {job} begins at {from}, and the slot to come is {expected:?}")
+        })?;
+        ensure(until + model.deadline <= moment.wall, "misfire", || {
+            format!(
+                "slots of {job} up to {until} are passed over at {}, within their deadline of {:?}",
+                moment.wall, model.deadline
+            )
+        })?;
+        self.stretches.entry(job).or_default().push((from, until));
+        self.seen.stretches += 1;
+        Ok(())
+    }
+
+    fn check_slot(&mut self, execution: &Execution) -> Checked {
+        let Execution { id, job, slot, .. } = *execution;
+        let Some(model) = self.model(job) else {
+            return broken("one-per-slot", format!("{id} is of {job}, an unknown job"));
+        };
+        ensure(id == ExecutionId::of_slot(job, slot, job.shard(self.world.shards())), "one-per-slot", || {
+            format!("{id} is not the id of {job} at {slot}")
+        })?;
+        if let Some(other) = self.by_slot.insert((job, slot), id) {
+            return broken("one-per-slot", format!("{job} at {slot} has two executions: {other} and {id}"));
+        }
+        let mut expected = match self.newest.get(&job) {
+            Some(newest) => model.after(*newest),
+            None => model.first(),
+        };
+        // Behind a stretch the schedule goes on at its end.
+        while let Some(at) = expected
+            && self.stretches.get(&job).is_some_and(|all| all.iter().any(|(from, until)| *from <= at && at < *until))
+        {
+            expected = model.after(at);
+        }
+        ensure(expected == Some(slot), "next-slot", || {
+            format!("{id} of {job} is planned for {slot}, and the schedule says {expected:?}: {model:?}")
+        })?;
+        self.newest.insert(job, slot);
+        Ok(())
+    }
+
+    /// An execution's first row.
+    pub(super) fn check_birth(&mut self, row: &ExecutionRow, commit: &Commit) -> Checked {
+        let execution = &row.execution;
+        let due = match execution.state {
+            State::Pending { due } => due,
+            _ => return broken("one-per-slot", format!("it begins as {execution:?}")),
+        };
+        ensure(
+            execution.attempts.is_empty()
+                && execution.output.is_none()
+                && execution.cause == Cause::Schedule
+                && due == execution.slot,
+            "one-per-slot",
+            || format!("it begins as {execution:?}"),
+        )?;
+        ensure(commit.listed.contains(&execution.id), "listed", || {
+            format!("{} is not listed under its job", execution.id)
+        })
+    }
+
+    /// After every commit a job has the next slot planned, if its schedule has one, and no other.
+    pub(super) fn check_next_planned(&self, commit: &Commit) -> Checked {
+        let touched = commit.executions.values().map(|row| row.execution.job);
+        let named = commit.jobs.iter().map(|(job, _)| *job).chain(commit.runs.iter().map(|(job, _)| *job));
+        for job in touched.chain(named).collect::<BTreeSet<_>>() {
+            let pending: Vec<_> = self.pending.get(&job).into_iter().flatten().collect();
+            let newest = self.newest.get(&job).copied();
+            let to_come = newest.zip(self.model(job)).and_then(|(newest, model)| model.after(newest));
+            let right = newest.is_some() && (pending.len() == 1 || (pending.is_empty() && to_come.is_none()));
+            ensure(right, "next-slot", || {
+                format!(
+                    "{job} has these slots planned: {pending:?}; its newest is {newest:?}, and {to_come:?} is to come"
+                )
+            })?;
+            let told =
+                commit.runs.iter().find(|(id, _)| *id == job).map(|(_, run)| run.as_ref().and_then(|run| run.next));
+            if let Some(told) = told {
+                ensure(told.map(|next| next.execution).as_ref() == pending.first().copied(), "next-slot", || {
+                    format!("{job} is said to have {told:?} next, and has {pending:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! What a seed decides before anything runs: how many nodes of which kind, how patient they are, and how bad the weather is.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use compline_core::Timestamp;
+use compline_server::config::Roles;
+use compline_store::backend::memory::Faults;
+
+use super::plant::Plant;
+
+/// The lane that every executor serves.
+pub const LANE: &str = "default";
+/// The lane that some executors serve.
+pub const LANE_APART: &str = "batch";
+
+const SCHEDULER: Roles = Roles { api: false, scheduler: true, executor: false };
+const EXECUTOR: Roles = Roles { api: false, scheduler: false, executor: true };
+
+/// One run's circumstances.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// When the run begins, on the wall.
+    pub base: Timestamp,
+    /// The nodes that live as long as the run, crashes apart.
+    pub nodes: Vec<NodeShape>,
+    /// How many clients there are.
+    pub clients: usize,
+    /// How many requests each makes.
+    pub requests: usize,
+    /// How many shards the store has.
+    pub shards: u16,
+    /// How many parts a lane has.
+    pub partitions: u8,
+    /// How often nodes beat.
+    pub beat: Duration,
+    /// When a scheduler's shards are free.
+    pub lease_ttl: Duration,
+    /// When a session is over.
+    pub session_ttl: Duration,
+    /// The faults of the store while the run is active.
+    pub faults: Faults,
+    /// How long it is between two blows to nodes.
+    pub blows_every: Range<Duration>,
+    /// How long clients and faults are active.
+    pub active: Duration,
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct NodeShape {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub roles: Roles,
+    /// The lanes that it serves.
+    pub lanes: Vec<String>,
+    /// How many attempts it runs at once.
+    pub workers: usize,
+}
+
+impl Shape {
+    /// The circumstances that a seed stands for. A planted fault wants nodes of one role each.
+    pub fn draw(rng: &mut fastrand::Rng, plant: Option<Plant>) -> Self {
+        let beat = Duration::from_millis(rng.u64(100..=500));
+        let lease_ttl = beat * rng.u32(3..=6);
+        Self {
+            base: Timestamp::from_unix_seconds(1_796_054_400 + rng.i64(0..86_400)),
+            nodes: draw_nodes(rng, plant),
+            clients: rng.usize(1..=3),
+            requests: rng.usize(4..=12),
+            shards: rng.u16(1..=6),
+            partitions: rng.u8(1..=4),
+            beat,
+            lease_ttl,
+            session_ttl: lease_ttl + beat * rng.u32(0..=6),
+            faults: draw_faults(rng),
+            blows_every: Duration::from_millis(300)..Duration::from_millis(rng.u64(1_000..=12_000)),
+            active: Duration::from_secs(rng.u64(20..=60)),
+        }
+    }
+}
+
+fn draw_nodes(rng: &mut fastrand::Rng, plant: Option<Plant>) -> Vec<NodeShape> {
+    let mut nodes = Vec::new();
+    let alone = plant.is_some() || rng.bool();
+    for index in 0..rng.usize(2..=3) {
+        let roles = if alone || rng.bool() { SCHEDULER } else { Roles::ALL };
+        nodes.push(draw_node(rng, format!("scheduler-{index}"), roles));
+    }
+    for index in 0..rng.usize(2..=4) {
+        nodes.push(draw_node(rng, format!("executor-{index}"), EXECUTOR));
+    }
+    // Somebody serves the other lane too.
+    if let Some(last) = nodes.last_mut() {
+        last.lanes = vec![LANE.to_owned(), LANE_APART.to_owned()];
+    }
+    nodes
+}
+
+fn draw_node(rng: &mut fastrand::Rng, name: String, roles: Roles) -> NodeShape {
+    let mut lanes = vec![LANE.to_owned()];
+    if rng.bool() {
+        lanes.insert(rng.usize(0..=1), LANE_APART.to_owned());
+    }
+    NodeShape { name, roles, lanes, workers: rng.usize(1..=8) }
+}
+
+fn draw_faults(rng: &mut fastrand::Rng) -> Faults {
+    // Each kind is left out of some runs, mild in most and frequent in a few.
+    let mut rate = |worst: f64| match rng.u8(0..6) {
+        0 => 0.0,
+        1 => worst,
+        _ => worst * rng.f64() * 0.3,
+    };
+    Faults {
+        conflict: rate(0.2),
+        unknown_landed: rate(0.15),
+        unknown_not_landed: rate(0.1),
+        late_landing: rate(0.1),
+        slow_commit: rate(0.2),
+        slow_read: rate(0.05),
+        lost_watch: rate(0.5),
+        transient: rate(0.1),
+        ..Faults::default()
+    }
+}

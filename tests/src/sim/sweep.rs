@@ -1,0 +1,136 @@
+//! Many seeds, on as many threads as there are cores, and what they add up to.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::plant::Plant;
+use super::{Outcome, run};
+
+/// Which seeds to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Sweep {
+    /// The first.
+    pub from: u64,
+    /// How many.
+    pub seeds: u64,
+    /// A planted fault: the sweep ends once it is found.
+    pub plant: Option<Plant>,
+}
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Runs with a violation, by seed.
+    pub failed: Vec<Outcome>,
+    /// How many seeds ran.
+    pub ran: u64,
+    /// All counts of all runs, with their names.
+    pub counts: Vec<(&'static str, u64)>,
+}
+
+/// After so many violations a sweep ends: the first ones say enough.
+const FAILURES_MAX: usize = 5;
+
+impl Sweep {
+    /// Runs them. `tell` hears how many have run, now and then.
+    pub fn run(self, tell: impl Fn(u64) + Sync) -> Found {
+        let next = AtomicU64::new(self.from);
+        let found = Mutex::new(Found::default());
+        let enough = if self.plant.is_some() { 1 } else { FAILURES_MAX };
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= self.from + self.seeds || found.lock().failed.len() >= enough {
+                            return;
+                        }
+                        let outcome = run(seed, self.plant);
+                        let mut found = found.lock();
+                        found.add(outcome);
+                        if found.ran.is_multiple_of(100) {
+                            tell(found.ran);
+                        }
+                    }
+                });
+            }
+        });
+        let mut found = found.into_inner();
+        found.failed.sort_by_key(|outcome| outcome.seed);
+        found
+    }
+}
+
+impl Found {
+    fn add(&mut self, outcome: Outcome) {
+        self.ran += 1;
+        let counts = outcome.counts();
+        if self.counts.is_empty() {
+            self.counts = counts;
+        } else {
+            self.counts.iter_mut().zip(counts).for_each(|((_, sum), (_, count))| *sum += count);
+        }
+        if outcome.violation.is_some() {
+            self.failed.push(outcome);
+        }
+    }
+
+    /// The kinds of things that never happened, though a sweep over many seeds should have seen each.
+    pub fn never_happened(&self) -> Vec<&'static str> {
+        self.counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name).collect()
+    }
+}
+
+impl Outcome {
+    /// Everything that was counted, faults first.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let Self { faults, events, seen, .. } = self;
+        vec![
+            ("injected conflicts", faults.conflict),
+            ("unknown results that had landed", faults.unknown_landed),
+            ("unknown results that had not", faults.unknown_not_landed),
+            ("commits landed late", faults.late_landed),
+            ("late commits refused", faults.late_refused),
+            ("slow commits", faults.slow_commit),
+            ("slow reads", faults.slow_read),
+            ("lost watches", faults.lost_watch),
+            ("passing faults", faults.transient),
+            ("calls of nodes cut off", faults.cut),
+            ("crashes", events.crashes),
+            ("restarts", events.restarts),
+            ("clean stops", events.stops),
+            ("freezes", events.freezes),
+            ("freezes past the TTL", events.freezes_past_ttl),
+            ("partitions", events.cuts),
+            ("partitions past the TTL", events.cuts_past_ttl),
+            ("requests abandoned", events.requests_abandoned),
+            ("requests replayed", events.requests_replayed),
+            ("commits", seen.commits),
+            ("jobs", seen.jobs),
+            ("executions ended", seen.ended),
+            ("claims", seen.claimed),
+            ("retries", seen.retried),
+            ("runs lost with their worker", seen.lost),
+            ("poisoned executions", seen.poisoned),
+            ("hand-backs", seen.handed_back),
+            ("slots skipped", seen.skipped),
+            ("stretches skipped", seen.stretches),
+            ("virtual seconds", self.lasted.as_secs()),
+        ]
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.violation {
+            None => write!(f, "seed {}: no violation", self.seed),
+            Some(violation) => {
+                write!(f, "seed {}: {violation}\n  repeat it: cargo xtask sim --seed {}", self.seed, self.seed)
+            }
+        }
+    }
+}
