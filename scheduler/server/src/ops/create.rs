@@ -135,6 +135,9 @@ fn write(ctx: &Ctx, tx: &Tx, new: &NewJob, row: &JobRow, first: Timestamp) -> Re
     let job = &new.job.job;
     let execution = first_execution(job.id, first, ctx.shards);
     let next = planned_slot(&execution);
+    // An earlier run of this transaction whose result is unknown can still land, after this one and after the job's first slot has run. It
+    // must conflict then, or it would begin the slot again.
+    tx.depend_on(&job::key(job.id));
     job::put(tx, job.id, row);
     job::put_run(tx, job.id, &JobRun { next: Some(next), starts: 0 })?;
     job::add_to_listings(tx, job);
