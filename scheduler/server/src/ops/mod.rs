@@ -1,5 +1,6 @@
 //! What the API asks for, each in its own transactions.
 
+pub mod create;
 pub mod query;
 pub mod schema;
 pub mod tasks;
