@@ -15,6 +15,8 @@ pub const JSON_BYTES_MAX: u64 = 1 << 20;
 /// After a refusal so much more is read and dropped, so that a client that is still sending gets to hear the answer.
 const DRAIN_BYTES_MAX: u64 = 16 << 20;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+/// A client that sends nothing for so long is waiting for the answer.
+const DRAIN_IDLE_MAX: Duration = Duration::from_millis(500);
 
 /// Reads a whole body of at most `limit` bytes. What counts is what arrives, whatever `Content-Length` says.
 pub async fn read(what: &str, headers: &HeaderMap, body: Body, limit: u64) -> Result<Bytes, ApiError> {
@@ -41,7 +43,9 @@ impl Chunks {
         let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let mut chunks = Self { what: what.to_owned(), body, limit, seen: 0, declared };
         if declared.is_some_and(|bytes| bytes > limit) {
-            return Err(chunks.refuse().await);
+            // A client that asks first has sent nothing yet, and reading would tell it to go on.
+            let asks_first = headers.contains_key(header::EXPECT);
+            return Err(if asks_first { chunks.too_large() } else { chunks.refuse().await });
         }
         Ok(chunks)
     }
@@ -73,7 +77,7 @@ impl Chunks {
     async fn refuse(&mut self) -> ApiError {
         let drain = async {
             let mut left = DRAIN_BYTES_MAX;
-            while let Some(Ok(frame)) = self.body.frame().await {
+            while let Ok(Some(Ok(frame))) = tokio::time::timeout(DRAIN_IDLE_MAX, self.body.frame()).await {
                 left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
                 if left == 0 {
                     break;
@@ -82,6 +86,10 @@ impl Chunks {
         };
         // Whether the rest came in time or not, the answer is the same.
         let _ = tokio::time::timeout(DRAIN_TIME_MAX, drain).await;
+        self.too_large()
+    }
+
+    fn too_large(&self) -> ApiError {
         ApiError::too_large(&self.what, self.limit)
     }
 }
