@@ -67,7 +67,10 @@ async fn tick_batch(
             if lease::get(&tx, shard).await?.is_none_or(|lease| lease.owner != session) {
                 return Ok(Ticked { lost: true, ..Ticked::default() });
             }
-            let (snapshot, jobs) = read(ctx, &tx, rows).await?;
+            let there = queue::are_due(&tx, rows).await?;
+            // A row that was read ahead and has gone since was handled by another: its execution may wait for a later time by now.
+            let rows: Vec<Due> = rows.iter().zip(there).filter(|(_, there)| *there).map(|(row, _)| *row).collect();
+            let (snapshot, jobs) = read(ctx, &tx, &rows).await?;
             let plan = plan(&snapshot, now);
             write(ctx, &tx, &plan, &jobs)
         })

@@ -44,6 +44,12 @@ pub fn clear_due(tx: &Tx, at: Timestamp, execution: ExecutionId) {
     tx.clear(due_key(at, execution));
 }
 
+/// Which of these due rows are there. Not part of conflict detection.
+pub async fn are_due(tx: &Tx, rows: &[Due]) -> Result<Vec<bool>, StoreError> {
+    let keys: Vec<Bytes> = rows.iter().map(|row| due_key(row.at, row.execution)).collect();
+    Ok(tx.get_many(&keys, Read::Snapshot).await?.iter().map(Option::is_some).collect())
+}
+
 /// Makes the commit depend on a due row that was read as a snapshot.
 pub fn depend_on_due(tx: &Tx, at: Timestamp, execution: ExecutionId) {
     tx.depend_on(&due_key(at, execution));
