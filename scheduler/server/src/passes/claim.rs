@@ -167,11 +167,20 @@ async fn take_rows(
     let mut ended: BTreeMap<_, i64> = BTreeMap::new();
     for (((stamp, ready), execution), job_row) in rows.iter().zip(executions).zip(job_rows) {
         let (Some(row), Some(job_row)) = (ctx.readable(execution), ctx.readable(job_row)) else { continue };
+        let job_row = job_row.filter(|job| job.state != JobState::Deleted);
+        let job = match job_row.map(|job_row| ctx.jobs.parsed(ready.job, &job_row)) {
+            None => None,
+            // What cannot be read keeps its place.
+            Some(parsed) => match ctx.readable(parsed) {
+                Some(parsed) => Some(parsed),
+                None => continue,
+            },
+        };
         // Whoever takes the row, whatever for, is the only one.
         part.take(tx, *stamp);
         let Some(row) = row.filter(|row| row.stamp == *stamp) else { continue };
         tx.depend_on(&job::key(ready.job));
-        let Some(job_row) = job_row.filter(|job| job.state != JobState::Deleted) else {
+        let Some(job) = job else {
             let cancel = Event::Cancel { at: now, reason: "its job was deleted".to_owned() };
             if let Ok(cancelled) = row.execution.apply(&cancel) {
                 execution::put(tx, &cancelled)?;
@@ -179,7 +188,6 @@ async fn take_rows(
             }
             continue;
         };
-        let Some(job) = ctx.readable(ctx.jobs.parsed(ready.job, &job_row)) else { continue };
         let event =
             Event::Claim { at: now, session: request.session, node: request.node.to_owned(), claim: request.claim };
         let Ok(running) = row.execution.apply(&event) else { continue };
