@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use compline_core::Timestamp;
 use compline_core::execution::{Cost, Execution, Outcome, State};
-use compline_core::ids::{ClaimId, ExecutionId, SessionId, TaskDigest};
+use compline_core::ids::{ClaimId, Fence, SessionId, TaskDigest};
 use compline_store::StoreError;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::execution::LogLine;
@@ -88,12 +88,12 @@ impl Holding {
         self.held.lock().clone()
     }
 
-    pub(super) fn release(&self, execution: &ExecutionId) {
-        self.held.lock().executions.remove(execution);
+    pub(super) fn release(&self, fence: &Fence) {
+        self.held.lock().fences.remove(fence);
     }
 
     fn len(&self) -> usize {
-        self.held.lock().executions.len()
+        self.held.lock().fences.len()
     }
 
     fn begin_claim(&self, claim: ClaimId) {
@@ -102,7 +102,7 @@ impl Holding {
 
     fn end_claim(&self, claim: ClaimId, claimed: &[Claimed]) {
         let mut held = self.held.lock();
-        held.executions.extend(claimed.iter().map(|claimed| claimed.execution.id));
+        held.fences.extend(claimed.iter().map(|claimed| claimed.fence));
         held.claims.remove(&claim);
     }
 }

@@ -106,20 +106,16 @@ impl Node {
     }
 
     async fn begin_session(&self) -> Result<SessionId, StoreError> {
-        let started_at = self.ctx.env.now();
-        let id = SessionId::new(started_at, self.ctx.env.random_u128());
-        let session = Session {
-            id,
-            started_at,
-            roles: self.config.roles.names(),
-            lanes: self.config.lanes.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+        let id = loop {
+            let session = self.new_session();
+            if beat::begin(&self.ctx, &self.config.name, &session).await? {
+                break session.id;
+            }
         };
-        beat::begin(&self.ctx, &self.config.name, &session).await?;
         if self.config.exclusive {
             let others = Observer::default().observe(&self.ctx).await?;
             for other in others.iter().filter(|other| other.session.id != id) {
-                reap::end_session(&self.ctx, &other.node, other.session.id).await?;
+                reap::end_session(&self.ctx, other).await?;
             }
             let given_back = reap::give_back_orphans(&self.ctx).await?;
             if given_back > 0 {
@@ -129,8 +125,19 @@ impl Node {
         Ok(id)
     }
 
+    fn new_session(&self) -> Session {
+        let started_at = self.ctx.env.now();
+        Session {
+            id: SessionId::new(started_at, self.ctx.env.random_u128()),
+            started_at,
+            roles: self.config.roles.names(),
+            lanes: self.config.lanes.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
     async fn leave(&self, session: SessionId) -> Result<(), StoreError> {
-        beat::hand_back_unheld(&self.ctx, &self.config.name, session, &beat::Held::default()).await?;
+        beat::hand_back_unheld(&self.ctx, &self.config.name, session, beat::Held::default).await?;
         lease::release_all(&self.ctx, session).await?;
         beat::end(&self.ctx, &self.config.name, session).await
     }
@@ -196,9 +203,11 @@ impl Node {
         loop {
             interval.tick().await;
             counter += 1;
+            // Others may have seen the beat as soon as it was sent, however late its answer is.
+            let sent = Instant::now();
             let beaten = beat::beat(&self.ctx, &self.config.name, session, counter);
             match tokio::time::timeout_at(proved + patience, beaten).await {
-                Ok(Ok(true)) => proved = Instant::now(),
+                Ok(Ok(true)) => proved = sent,
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::warn!(%error, "the beat failed"),
                 Err(_) => {
@@ -209,8 +218,8 @@ impl Node {
             if proved.elapsed() >= patience {
                 return;
             }
-            let held = holding.snapshot();
-            let handed_back = beat::hand_back_unheld(&self.ctx, &self.config.name, session, &held);
+            let handed_back =
+                beat::hand_back_unheld(&self.ctx, &self.config.name, session, || holding.snapshot());
             match tokio::time::timeout_at(proved + patience, handed_back).await {
                 Ok(Ok(0)) | Err(_) => {}
                 Ok(Ok(count)) => tracing::info!(count, "executions whose claim was never answered were given back"),
@@ -254,7 +263,7 @@ impl Node {
         let nodes = observer.observe(&self.ctx).await?;
         if !self.config.exclusive {
             for dead in nodes.iter().filter(|node| node.still_for >= self.config.session_ttl) {
-                if reap::end_session(&self.ctx, &dead.node, dead.session.id).await? {
+                if reap::end_session(&self.ctx, dead).await? {
                     tracing::warn!(node = %dead.node, still_for = ?dead.still_for, "the node is dead: its session was ended");
                 }
             }
@@ -289,15 +298,18 @@ struct Tickers {
     session: SessionId,
     stop: CancellationToken,
     running: BTreeMap<ShardId, CancellationToken>,
-    tasks: JoinSet<ShardId>,
+    tasks: JoinSet<(ShardId, CancellationToken)>,
 }
 
 impl Tickers {
     /// Lets exactly these shards be ticked.
     fn keep(&mut self, mine: &BTreeSet<ShardId>) {
         // One that ended by itself lost its lease; if the shard is ours again, it begins anew.
-        while let Some(Ok(ended)) = self.tasks.try_join_next() {
-            self.running.remove(&ended);
+        while let Some(Ok((ended, stop))) = self.tasks.try_join_next() {
+            // One that was told to end has been taken out already: what is there now is its successor.
+            if !stop.is_cancelled() {
+                self.running.remove(&ended);
+            }
         }
         self.running.retain(|shard, stop| {
             let keep = mine.contains(shard);
@@ -313,8 +325,8 @@ impl Tickers {
                 self.running.insert(shard, stop.clone());
                 let env = ctx.env.clone();
                 self.tasks.spawn(env.gated(async move {
-                    ticker::run(ctx, session, shard, stop).await;
-                    shard
+                    ticker::run(ctx, session, shard, stop.clone()).await;
+                    (shard, stop)
                 }));
             }
         }

@@ -77,7 +77,7 @@ async fn record(ctx: &Ctx, node: &str, session: SessionId, holding: &Holding, ba
                         tracing::warn!(execution = %report.execution, fence = %report.fence,
                             "the report was refused: the execution has another claim, or has ended, by now");
                     }
-                    holding.release(&report.execution);
+                    holding.release(&report.fence);
                 }
                 return;
             }

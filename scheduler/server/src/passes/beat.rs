@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use compline_core::execution::{Event, State};
-use compline_core::ids::{ClaimId, ExecutionId, SessionId};
+use compline_core::ids::{ClaimId, Fence, SessionId};
 use compline_core::tick::partition_of;
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
@@ -16,15 +16,23 @@ use super::tick::enqueue;
 use super::{BATCH_MAX, in_batches};
 use crate::ctx::Ctx;
 
-/// Begins a session of a node. An earlier session of the same node ends with it.
-pub async fn begin(ctx: &Ctx, node: &str, session: &Session) -> Result<(), StoreError> {
-    ctx.store
+/// Begins a session of a node. An earlier session of the same node ends with it. `false`: it may have begun and be over already, so another
+/// one is to be begun.
+pub async fn begin(ctx: &Ctx, node: &str, session: &Session) -> Result<bool, StoreError> {
+    let begun = ctx
+        .store
         .transact(|tx| async move {
+            // A run of this transaction that lands late, when the session is over or another has begun, must conflict and not bring it back.
+            let current = session::get(&tx, node, Read::Serializable).await?;
+            if tx.maybe_committed() {
+                return Ok(current.is_some_and(|current| current.id == session.id));
+            }
             session::put(&tx, node, session)?;
-            session::put_beat(&tx, node, 0)
+            session::put_beat(&tx, node, 0)?;
+            Ok(true)
         })
         .await?;
-    Ok(())
+    Ok(begun.value)
 }
 
 /// Moves a node's counter. `false`: the session is over, and the node stops what it runs.
@@ -34,6 +42,8 @@ pub async fn beat(ctx: &Ctx, node: &str, session: SessionId, counter: u64) -> Re
         .transact(|tx| async move {
             let current = session::is_current(&tx, node, session).await?;
             if current {
+                // A beat that lands late conflicts with those after it: a counter that went back could seem to others to have stood still.
+                session::beat(&tx, node, Read::Serializable).await?;
                 session::put_beat(&tx, node, counter)?;
             }
             Ok(current)
@@ -58,14 +68,23 @@ pub async fn end(ctx: &Ctx, node: &str, session: SessionId) -> Result<(), StoreE
 /// What a node knows that it holds.
 #[derive(Debug, Default, Clone)]
 pub struct Held {
-    /// The executions that it runs or will run.
-    pub executions: BTreeSet<ExecutionId>,
+    /// The fences under which it runs something, or will: an execution alone does not tell an attempt from the one before it, whose report may
+    /// still be on its way.
+    pub fences: BTreeSet<Fence>,
     /// The claims whose answer it still waits for: what they took is not known yet.
     pub claims: BTreeSet<ClaimId>,
 }
 
 /// Gives back the running rows of a session that its node does not hold: a claim whose answer never arrived. Returns how many.
-pub async fn hand_back_unheld(ctx: &Ctx, node: &str, session: SessionId, held: &Held) -> Result<usize, StoreError> {
+///
+/// `held` is asked after the rows were read: a claim that was answered in between is held by then, while what was held before says nothing of
+/// a claim that began since.
+pub async fn hand_back_unheld(
+    ctx: &Ctx,
+    node: &str,
+    session: SessionId,
+    held: impl FnOnce() -> Held,
+) -> Result<usize, StoreError> {
     let mut unheld: Vec<RunningRow> = Vec::new();
     let mut last = None;
     loop {
@@ -76,10 +95,10 @@ pub async fn hand_back_unheld(ctx: &Ctx, node: &str, session: SessionId, held: &
             .value;
         let Some(end) = rows.last() else { break };
         last = Some(end.execution);
-        unheld.extend(
-            rows.iter().filter(|row| !held.executions.contains(&row.execution) && !held.claims.contains(&row.claim)),
-        );
+        unheld.extend(rows);
     }
+    let held = held();
+    unheld.retain(|row| !held.fences.contains(&row.fence) && !held.claims.contains(&row.claim));
     hand_back(ctx, node, session, &unheld).await
 }
 

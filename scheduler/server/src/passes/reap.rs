@@ -41,6 +41,8 @@ pub struct NodeView {
     pub node: String,
     /// Its session.
     pub session: Session,
+    /// Its counter.
+    pub beat: u64,
     /// For how long its counter has stood still.
     pub still_for: Duration,
 }
@@ -48,16 +50,20 @@ pub struct NodeView {
 impl Observer {
     /// Looks at all nodes.
     pub async fn observe(&mut self, ctx: &Ctx) -> Result<Vec<NodeView>, StoreError> {
+        // A counter stood still at least until the read began, and moved at the latest when it ended: an observer that was itself stopped in
+        // between, or that the store kept waiting, must not take that time for the others' silence.
+        let began = Instant::now();
         let nodes = ctx.store.transact(|tx| async move { session::list(&tx, Read::Snapshot).await }).await?.value;
-        let now = Instant::now();
+        let ended = Instant::now();
         let mut views = Vec::with_capacity(nodes.len());
         let mut seen = BTreeMap::new();
         for (node, session, beat) in nodes {
             let since = match self.seen.remove(&node) {
                 Some(before) if before.session == session.id && before.beat == beat => before.since,
-                _ => now,
+                _ => ended,
             };
-            views.push(NodeView { node: node.clone(), session: session.clone(), still_for: now - since });
+            let still_for = began.saturating_duration_since(since);
+            views.push(NodeView { node: node.clone(), session: session.clone(), beat, still_for });
             seen.insert(node, Seen { session: session.id, beat, since });
         }
         self.seen = seen;
@@ -65,16 +71,19 @@ impl Observer {
     }
 }
 
-/// Ends the session of a node, so that its late claims and reports conflict or are refused. Nothing happens if it is not this session's.
-pub async fn end_session(ctx: &Ctx, node: &str, session: SessionId) -> Result<bool, StoreError> {
+/// Ends the session of a node, so that its late claims and reports conflict or are refused. Nothing happens if the node has begun another since
+/// it was seen, or has beaten.
+pub async fn end_session(ctx: &Ctx, seen: &NodeView) -> Result<bool, StoreError> {
+    let NodeView { node, session, beat, .. } = seen;
     let committed = ctx
         .store
         .transact(|tx| async move {
-            let current = session::is_current(&tx, node, session).await?;
-            if current {
+            let dead = session::is_current(&tx, node, session.id).await?
+                && session::beat(&tx, node, Read::Serializable).await? == *beat;
+            if dead {
                 session::clear(&tx, node);
             }
-            Ok(current)
+            Ok(dead)
         })
         .await?;
     Ok(committed.value)

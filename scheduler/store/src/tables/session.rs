@@ -91,6 +91,13 @@ pub fn node_of(key: &[u8]) -> Result<&str, StoreError> {
     std::str::from_utf8(name).map_err(|error| StoreError::unreadable(NAME, key, error))
 }
 
+/// A node's counter; 0 if it never beat.
+pub async fn beat(tx: &Tx, node: &str, read: Read) -> Result<u64, StoreError> {
+    let key = beat_key(node);
+    let value = tx.get(key.clone(), read).await?;
+    value.map_or(Ok(0), |value| super::decode(BEAT_NAME, SCHEMA, &key, &value))
+}
+
 /// Sets a node's counter. Only the node itself writes it.
 pub fn put_beat(tx: &Tx, node: &str, counter: u64) -> Result<(), StoreError> {
     tx.set(beat_key(node), super::encode(BEAT_NAME, SCHEMA, &counter)?.into());
