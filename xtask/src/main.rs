@@ -8,6 +8,7 @@ mod guests;
 mod layers;
 mod process;
 mod setup;
+mod sim;
 mod test;
 mod workspace;
 
@@ -33,6 +34,8 @@ enum Command {
     Setup(setup::Args),
     /// Builds the example tasks into target/guests/.
     Guests(guests::Args),
+    /// Runs the simulator over many seeds.
+    Sim(sim::Args),
     /// Runs every test, with the example tasks built first.
     Test(test::Args),
     /// Writes the reference documents in docs/, or checks that they are fresh.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Guests(args) => guests::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::CheckLayers => layers::run(),

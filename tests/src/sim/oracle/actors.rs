@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use compline_core::ids::{Fence, SessionId, ShardId};
 use tokio::time::Instant;
 
@@ -24,7 +25,8 @@ pub(super) struct Actors {
 struct Life {
     author: Author,
     node: String,
-    beaten: Instant,
+    counter: Bytes,
+    moved: Instant,
 }
 
 impl Actors {
@@ -106,15 +108,20 @@ impl Oracle {
                 format!("{} of {node}, which was over, came back by {}", session.id, self.name(author))
             })?;
             self.actors.current.insert(node.clone(), session.id);
-            self.actors.known.insert(session.id, Life { author, node: node.clone(), beaten: moment.landed.at });
+            self.actors.known.insert(
+                session.id,
+                Life { author, node: node.clone(), counter: Bytes::new(), moved: moment.landed.at },
+            );
         }
-        for node in &commit.beats {
+        for (node, counter) in &commit.beats {
             let Some(session) = self.actors.current.get(node).copied() else {
                 return super::broken("session", format!("{node} beat without a session"));
             };
             self.check_acts(session, commit, "session", &format!("{node} beat"))?;
-            if let Some(life) = self.actors.known.get_mut(&session) {
-                life.beaten = moment.landed.at;
+            // A beat that is written again, after an unknown result, moves nothing.
+            if let Some(life) = self.actors.known.get_mut(&session).filter(|life| life.counter != *counter) {
+                life.counter = counter.clone();
+                life.moved = moment.landed.at;
             }
         }
         Ok(())
@@ -122,7 +129,7 @@ impl Oracle {
 
     fn check_end(&self, session: SessionId, by: Author, moment: &Moment<'_>) -> Checked {
         let Some(life) = self.actors.known.get(&session) else { return Ok(()) };
-        let still = moment.landed.at.duration_since(life.beaten);
+        let still = moment.landed.at.duration_since(life.moved);
         ensure(life.author == by || still >= self.world.shape.session_ttl, "hasty", || {
             let ttl = self.world.shape.session_ttl;
             format!(

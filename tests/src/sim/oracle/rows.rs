@@ -34,8 +34,8 @@ pub struct Commit {
     pub taken: Vec<Place>,
     /// Sessions that began; `None`: one that ended.
     pub sessions: Vec<(String, Option<Session>)>,
-    /// Nodes whose counter moved.
-    pub beats: Vec<String>,
+    /// Nodes' counters, as they are from now on.
+    pub beats: Vec<(String, Bytes)>,
     /// Leases granted; `None`: given up.
     pub leases: Vec<(ShardId, Option<Lease>)>,
     /// Jobs.
@@ -127,8 +127,10 @@ impl Reader {
         } else if is(Table::Session) {
             let session = value.map(|value| session::decode(key, value)).transpose()?;
             commit.sessions.push((session::node_of(key)?.to_owned(), session));
-        } else if is(Table::Beat) && value.is_some() {
-            commit.beats.push(session::node_of(key)?.to_owned());
+        } else if is(Table::Beat)
+            && let Some(value) = value
+        {
+            commit.beats.push((session::node_of(key)?.to_owned(), value.clone()));
         } else if is(Table::Lease) {
             let lease = value.map(|value| lease::decode(key, value)).transpose()?;
             commit.leases.push((lease::shard_of(key)?, lease));

@@ -1,0 +1,35 @@
+//! `cargo xtask sim`: the simulator of `tests/` over many seeds.
+
+use anyhow::Result;
+
+use crate::process::{cargo, run as run_shown};
+use crate::workspace;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 500)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Only this seed: what a failure says to repeat it with.
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Plants a fault, and expects that it is found: `fence-unchecked`, `next-slot-apart` or `claim-forgotten`.
+    #[arg(long)]
+    plant: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut sim = cargo();
+    sim.args(["run", "--quiet", "--locked", "--package", "compline-tests", "--bin", "sim", "--"]);
+    match args.seed {
+        Some(seed) => sim.args(["--seed".to_owned(), seed.to_string()]),
+        None => sim.args(["--seeds".to_owned(), args.seeds.to_string(), "--from".to_owned(), args.from.to_string()]),
+    };
+    if let Some(plant) = &args.plant {
+        sim.args(["--plant", plant]);
+    }
+    run_shown(sim.current_dir(workspace::root()))
+}
