@@ -1,0 +1,249 @@
+//! The state machine under random events, and the plan of a tick under random outages: what must hold whatever happens.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compline_core::Timestamp;
+use compline_core::execution::{
+    Cause, Cost, Event, Execution, Finish, IllegalTransition, Outcome, State, WORKERS_LOST_MAX,
+};
+use compline_core::ids::{ClaimId, ExecutionId, Fence, JobId, SessionId, ShardCount};
+use compline_core::job::{JobRun, JobState, Misfire, MisfirePolicy};
+use compline_core::schedule::Schedule;
+use compline_core::schedule::cron::CronExpr;
+use compline_core::schedule::zone::Zone;
+use compline_core::tick::{Action, DueItem, JobView, Snapshot, first_execution, plan, planned_slot};
+use proptest::prelude::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_unix_seconds(1_800_000_000 + seconds)
+}
+
+fn new_execution() -> Execution {
+    let job = JobId::new(at(0), 7);
+    let id = ExecutionId::of_slot(job, at(0), job.shard(ShardCount::new(16)));
+    Execution::planned(id, job, at(0), at(0), Cause::Schedule)
+}
+
+/// What a test asks for; fences are chosen when the event is made, from those granted so far.
+#[derive(Debug, Clone)]
+enum Ask {
+    Queue,
+    Claim,
+    Finish { outcome: Outcome, retry: bool, stale: bool },
+    Lost,
+    HandBack { stale: bool },
+    Cancel,
+    Skip,
+    Redrive,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let outcome = prop_oneof![
+        Just(Outcome::Ok),
+        any::<bool>().prop_map(|retryable| Outcome::Error { retryable, message: "no".to_owned() }),
+        Just(Outcome::OutOfFuel),
+        Just(Outcome::Exit { code: 7 }),
+    ];
+    prop_oneof![
+        4 => Just(Ask::Queue),
+        4 => Just(Ask::Claim),
+        4 => (outcome, any::<bool>(), any::<bool>()).prop_map(|(outcome, retry, stale)| Ask::Finish { outcome, retry, stale }),
+        2 => Just(Ask::Lost),
+        2 => any::<bool>().prop_map(|stale| Ask::HandBack { stale }),
+        1 => Just(Ask::Cancel),
+        1 => Just(Ask::Skip),
+        1 => Just(Ask::Redrive),
+    ]
+}
+
+/// Plays the store: it mints a fence for every claim, greater than all before.
+struct World {
+    execution: Execution,
+    granted: Vec<Fence>,
+}
+
+impl World {
+    fn current(&self) -> Fence {
+        self.granted.last().copied().unwrap_or(Fence::new(1, [0; 12]))
+    }
+
+    fn stale(&self) -> Fence {
+        self.granted.len().checked_sub(2).map_or(Fence::new(1, [0; 12]), |before| self.granted[before])
+    }
+
+    fn event(&self, ask: &Ask, now: Timestamp) -> Event {
+        let fence = |stale: bool| if stale { self.stale() } else { self.current() };
+        match ask {
+            Ask::Queue => Event::Queue { at: now, partition: 0 },
+            Ask::Claim => {
+                Event::Claim { at: now, session: SessionId::NONE, node: "n".to_owned(), claim: ClaimId::new(1) }
+            }
+            Ask::Finish { outcome, retry, stale } => Event::Finish(Box::new(Finish {
+                fence: fence(*stale),
+                started_at: now,
+                at: now,
+                outcome: outcome.clone(),
+                cost: Cost::default(),
+                output: None,
+                retry_at: (*retry && outcome.may_retry()).then(|| now + Duration::from_secs(10)),
+            })),
+            Ask::Lost => Event::Lost { at: now, partition: 0 },
+            Ask::HandBack { stale } => Event::HandBack { fence: fence(*stale), at: now, partition: 0 },
+            Ask::Cancel => Event::Cancel { at: now, reason: "asked".to_owned() },
+            Ask::Skip => Event::Skip { at: now, reason: "asked".to_owned() },
+            Ask::Redrive => Event::Redrive { at: now },
+        }
+    }
+
+    fn take(&mut self, next: Execution) {
+        self.execution = next;
+        if let State::Running(running) = &mut self.execution.state
+            && running.fence == Fence::UNSET
+        {
+            let mut stamp = [0; 12];
+            stamp[4..].copy_from_slice(&(self.granted.len() as u64 + 1).to_be_bytes());
+            running.fence = Fence::new(1, stamp);
+            self.granted.push(running.fence);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever is asked in whatever order: history only grows, an end is an end, and nobody acts with a stale fence.
+    #[test]
+    fn history_only_grows_and_ends_are_ends(asks in prop::collection::vec(ask(), 1..60)) {
+        let mut world = World { execution: new_execution(), granted: Vec::new() };
+        for (step, ask) in asks.iter().enumerate() {
+            let before = world.execution.clone();
+            let event = world.event(ask, at(step as i64));
+            match before.apply(&event) {
+                Err(IllegalTransition::StaleFence { offered }) => {
+                    let running_under = matches!(&before.state, State::Running(running) if running.fence == offered);
+                    prop_assert!(!running_under, "the current fence was called stale");
+                }
+                Err(_) => {}
+                Ok(next) => {
+                    prop_assert!(next.attempts.starts_with(&before.attempts), "history was rewritten");
+                    prop_assert!(next.attempts.len() <= before.attempts.len() + 1);
+                    prop_assert_eq!((next.id, next.job, next.slot), (before.id, before.job, before.slot));
+                    if before.state.is_terminal() {
+                        let redriven = matches!((&before.state, &event), (State::Failed { .. }, Event::Redrive { .. }));
+                        prop_assert!(redriven, "an end was left by {:?}", event);
+                    }
+                    if let Event::Finish(finish) = &event {
+                        prop_assert!(matches!(&before.state, State::Running(running) if running.fence == finish.fence));
+                    }
+                    world.take(next);
+                }
+            }
+            check(&world.execution)?;
+        }
+        let fences: BTreeSet<_> = world.execution.attempts.iter().map(|attempt| attempt.fence).collect();
+        prop_assert_eq!(fences.len(), world.execution.attempts.len(), "two attempts under one fence");
+    }
+
+    /// The same report twice is recognised, whatever the first one led to.
+    #[test]
+    fn a_report_is_recognised_when_it_comes_again(outcome in prop_oneof![Just(Outcome::Ok), Just(Outcome::TimedOut)], retry in any::<bool>()) {
+        let mut world = World { execution: new_execution(), granted: Vec::new() };
+        for ask in [Ask::Queue, Ask::Claim] {
+            let event = world.event(&ask, at(1));
+            let next = world.execution.apply(&event).expect("a legal step");
+            world.take(next);
+        }
+        let report = world.event(&Ask::Finish { outcome, retry, stale: false }, at(2));
+        let next = world.execution.apply(&report).expect("the first report");
+        world.take(next);
+        prop_assert_eq!(world.execution.apply(&report), Err(IllegalTransition::AlreadyReported));
+    }
+
+    /// An outage of any length over a job of any period: every slot is queued, or skipped, or in a missed stretch, and none twice.
+    #[test]
+    fn an_outage_accounts_for_every_slot(
+        period in prop::sample::select(vec![1u32, 5, 10, 60]),
+        outage in 0i64..3_000,
+        deadline in 0u64..2_000,
+    ) {
+        let text = if period == 60 { "0 * * * * *".to_owned() } else { format!("*/{period} * * * * *") };
+        let schedule = Arc::new(Schedule::cron(CronExpr::parse(&text).expect("a schedule"), Zone::utc()));
+        let shards = ShardCount::new(16);
+        let job = JobId::new(at(0), 3);
+        let first = Timestamp::from(schedule.next_after(at(0).to_utc()).expect("a slot"));
+        let mut execution = first_execution(job, first, shards);
+        let mut run = JobRun { next: Some(planned_slot(&execution)), starts: 0 };
+        let now = at(outage);
+        let misfire = Misfire { policy: MisfirePolicy::RunAll, deadline: Duration::from_secs(deadline) };
+        let (mut queued, mut skipped, mut missed) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        loop {
+            let due = planned_slot(&execution).due;
+            let view = JobView { id: job, state: JobState::Active, schedule: schedule.clone(), misfire, run: run.clone() };
+            let item = DueItem { id: execution.id, due, execution: Some(execution.clone()), job: Some(view) };
+            let plan = plan(&Snapshot { items: vec![item], partitions: 8, shards }, now);
+            prop_assert_eq!(plan.decisions.len(), usize::from(due <= now), "decided early, or not at all");
+            let Some(decision) = plan.decisions.into_iter().next() else { break };
+            let advance = match decision.action {
+                Action::Queue { execution, advance } => {
+                    prop_assert!(now.saturating_since(execution.slot) <= misfire.deadline);
+                    prop_assert!(queued.insert(execution.slot));
+                    advance
+                }
+                Action::End { execution, advance } => {
+                    prop_assert!(now.saturating_since(execution.slot) > misfire.deadline);
+                    prop_assert!(skipped.insert(execution.slot));
+                    advance
+                }
+                Action::Drop(stale) => return Err(TestCaseError::fail(format!("{stale:?}"))),
+            };
+            let advance = advance.expect("a recurring job goes on");
+            missed.extend(advance.missed);
+            run = advance.run;
+            execution = advance.next.expect("a next slot");
+        }
+        let mut slot = first;
+        while slot <= now {
+            let in_stretch = missed.iter().filter(|missed| missed.from <= slot && slot < missed.until).count();
+            let times = usize::from(queued.contains(&slot)) + usize::from(skipped.contains(&slot)) + in_stretch;
+            prop_assert_eq!(times, 1, "slot {} is accounted for {} times", slot, times);
+            slot = schedule.next_after(slot.to_utc()).expect("a slot").into();
+        }
+        prop_assert!(missed.len() <= 1, "an outage is one stretch");
+        prop_assert_eq!(run.starts, queued.len() as u64);
+    }
+}
+
+/// What holds of every execution at every moment.
+fn check(execution: &Execution) -> Result<(), TestCaseError> {
+    for (index, attempt) in execution.attempts.iter().enumerate() {
+        prop_assert_eq!(attempt.number as usize, index + 1);
+    }
+    let worked = execution.attempts.iter().filter(|attempt| attempt.outcome == Outcome::Ok).count();
+    prop_assert_eq!(
+        worked,
+        usize::from(matches!(execution.state, State::Completed { .. })),
+        "done once, or not at all"
+    );
+    let lost = execution.attempts.iter().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count() as u32;
+    if lost >= WORKERS_LOST_MAX {
+        let pending = matches!(execution.state, State::Pending { .. });
+        prop_assert!(!pending);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_worker_lost_too_often_is_poison() {
+    let mut world = World { execution: new_execution(), granted: Vec::new() };
+    for ask in [Ask::Queue, Ask::Claim, Ask::Lost, Ask::Claim, Ask::Lost, Ask::Claim] {
+        let event = world.event(&ask, at(1));
+        let next = world.execution.apply(&event).expect("a legal step");
+        world.take(next);
+    }
+    let event = world.event(&Ask::Lost, at(2));
+    let failed = world.execution.apply(&event).expect("a legal step");
+    assert!(matches!(&failed.state, State::Failed { reason, .. } if reason.contains("poison")), "{failed:?}");
+    assert_eq!(failed.attempts_counted(), 0, "a lost worker is not the task's doing");
+}
