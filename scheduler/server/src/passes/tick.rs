@@ -139,11 +139,11 @@ fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, jobs: &Jobs) -> Result<Ticked, StoreEr
                 (execution, advance)
             }
         };
-        if let (Some(advance), Some(parsed)) = (advance, jobs.get(&execution.job)) {
-            if let Some(next) = write_advance(tx, execution, advance, parsed)? {
-                *open.entry((next.execution.shard(), next.execution.bucket_hour())).or_default() += 1;
-                ticked.planned.push(next);
-            }
+        if let (Some(advance), Some(parsed)) = (advance, jobs.get(&execution.job))
+            && let Some(next) = write_advance(tx, execution, advance, parsed)?
+        {
+            *open.entry((next.execution.shard(), next.execution.bucket_hour())).or_default() += 1;
+            ticked.planned.push(next);
         }
     }
     for ((shard, hour), delta) in open {
