@@ -16,7 +16,7 @@ use compline_store::backend::memory::MemoryBackend;
 use tokio::time::{Instant, timeout};
 
 use super::backend::SignedBackend;
-use super::model::JobModel;
+use super::model::{JobModel, Slots};
 use super::world::{Answer, World};
 
 /// How often a client repeats a request.
@@ -39,7 +39,8 @@ pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, 
         let model = JobModel::draw(&mut rng, world.clock.now(), end);
         let key = rng.bool().then(|| format!("client-{number} request-{request}"));
         let patience = Duration::from_millis(rng.u64(1..=2_000));
-        let jobs = if key.is_none() && rng.u8(0..4) == 0 { rng.usize(2..=20) } else { 1 };
+        let crowd = key.is_none() && !matches!(model.slots, Slots::Cron { .. }) && rng.u8(0..4) == 0;
+        let jobs = if crowd { rng.usize(2..=20) } else { 1 };
         for _ in 0..jobs {
             ask(&world, &ctx, &model, key.as_deref(), patience).await;
         }

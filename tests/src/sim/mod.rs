@@ -45,8 +45,8 @@ use self::world::{Events, Record, World};
 
 /// How often the log is replayed.
 const REPLAY_EVERY: Duration = Duration::from_secs(1);
-/// For how long after the last fault due executions may go on.
-const SETTLE_MAX: Duration = Duration::from_secs(180);
+/// Once faults are over, so long at the most from the end of one execution to the end of the next, while any is due.
+const STILL_MAX: Duration = Duration::from_secs(60);
 /// For how long a commit may be on its way when faults end.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
@@ -151,14 +151,19 @@ async fn live(
     oracle.check_end_of_run(Instant::now())
 }
 
-/// Waits until nothing that is due is left.
+/// Waits until nothing that is due is left. Much may be owed, and few may be there to run it; but it goes on.
 async fn settle(world: &World, oracle: &mut Oracle) -> Result<(), Violation> {
     sleep(LATE_MAX).await;
-    let latest = Instant::now() + SETTLE_MAX;
+    let mut ended = oracle.seen.ended;
+    let mut latest = Instant::now() + STILL_MAX;
     loop {
         oracle.replay()?;
         if oracle.unsettled(world.clock.now()).next().is_none() {
             return Ok(());
+        }
+        if oracle.seen.ended > ended {
+            ended = oracle.seen.ended;
+            latest = Instant::now() + STILL_MAX;
         }
         if Instant::now() >= latest {
             return Err(oracle.never_settled(Instant::now()));

@@ -38,7 +38,8 @@ impl SimNode {
     /// A node that is not begun yet.
     pub fn new(world: Arc<World>, shape: NodeShape, plant: Option<Plant>, rng: fastrand::Rng) -> Self {
         let planted = plant.filter(|plant| plant.is_in_executors() == shape.roles.executor);
-        Self { world, shape, mutant: planted.map(MutantNode::new), rng, lives: 0, life: None }
+        let mutant = planted.map(|plant| MutantNode::new(plant, shape.name.clone()));
+        Self { world, shape, mutant, rng, lives: 0, life: None }
     }
 
     /// Begins a life.
@@ -80,7 +81,7 @@ impl SimNode {
             lease_ttl: shape.lease_ttl,
             session_ttl: shape.session_ttl,
             exclusive: false,
-            drain: shape.session_ttl,
+            drain: shape.drain,
             ..NodeConfig::new(self.shape.name.clone())
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use compline_core::execution::State;
@@ -38,14 +39,15 @@ impl Plant {
 #[derive(Debug)]
 pub struct MutantNode {
     plant: Plant,
+    name: String,
     /// Incarnation and stamp of the last fence that this node got for an execution.
     granted: Mutex<BTreeMap<ExecutionId, [u8; FENCE_BYTES]>>,
 }
 
 impl MutantNode {
     /// A node with this fault.
-    pub fn new(plant: Plant) -> Arc<Self> {
-        Arc::new(Self { plant, granted: Mutex::default() })
+    pub fn new(plant: Plant, name: String) -> Arc<Self> {
+        Arc::new(Self { plant, name, granted: Mutex::default() })
     }
 }
 
@@ -66,21 +68,25 @@ pub(super) struct Mutant {
     withheld: Mutex<Vec<(Bytes, Bytes)>>,
     /// Fences that this transaction takes, without their stamps.
     taken: Mutex<Vec<(ExecutionId, [u8; FENCE_BYTES])>>,
+    /// Whether it looked at what sessions hold, as a claim does that is run again, and complete never.
+    looked: AtomicBool,
 }
 
 impl Mutant {
     pub(super) fn new(node: Arc<MutantNode>, store: Arc<MemoryBackend>) -> Self {
-        Self { node, store, withheld: Mutex::default(), taken: Mutex::default() }
+        Self { node, store, withheld: Mutex::default(), taken: Mutex::default(), looked: AtomicBool::new(false) }
     }
 
     pub(super) fn reset(&self) {
         self.withheld.lock().clear();
         self.taken.lock().clear();
+        self.looked.store(false, Ordering::Relaxed);
     }
 
     /// [`Plant::FenceUnchecked`]: what was read shows the fence that the node got.
     pub(super) fn after_get(&self, keys: &[Bytes], values: &mut [Option<Bytes>], read: Read) {
-        if self.node.plant != Plant::FenceUnchecked || read != Read::Serializable {
+        let completes = read == Read::Serializable && !self.looked.load(Ordering::Relaxed);
+        if self.node.plant != Plant::FenceUnchecked || !completes {
             return;
         }
         let granted = self.node.granted.lock();
@@ -89,8 +95,10 @@ impl Mutant {
                 continue;
             };
             let Some(value) = value else { continue };
-            let runs = execution::decode(key, value).is_ok_and(|row| matches!(row.execution.state, State::Running(_)));
-            if runs {
+            let Ok(row) = execution::decode(key, value) else { continue };
+            let State::Running(running) = row.execution.state else { continue };
+            // What the node itself runs has the right fence: only a former claim's report is stale.
+            if running.node != self.node.name {
                 let mut patched = value.to_vec();
                 patched[FENCE_AT..FENCE_AT + FENCE_BYTES].copy_from_slice(fence);
                 *value = patched.into();
@@ -100,9 +108,11 @@ impl Mutant {
 
     /// [`Plant::ClaimForgotten`]: the pass that gives back what the node does not know of sees nothing.
     pub(super) fn hides(&self, query: &RangeQuery) -> bool {
-        self.node.plant == Plant::ClaimForgotten
-            && query.read == Read::Snapshot
-            && query.begin.first() == Some(&(Table::Running as u8))
+        let looks = query.begin.first() == Some(&(Table::Running as u8));
+        if looks {
+            self.looked.store(true, Ordering::Relaxed);
+        }
+        self.node.plant == Plant::ClaimForgotten && query.read == Read::Snapshot && looks
     }
 
     /// [`Plant::NextSlotApart`]: what belongs to the next slot waits for a transaction of its own.

@@ -34,7 +34,7 @@ impl SimRunner {
         let mut rng = self.rng.lock();
         let longest = match rng.u8(0..20) {
             0 => 6_000,
-            1..=4 => 800,
+            1..=4 => 1_500,
             _ => 80,
         };
         let outcome = match rng.u8(0..20) {

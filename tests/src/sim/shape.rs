@@ -38,6 +38,8 @@ pub struct Shape {
     pub lease_ttl: Duration,
     /// When a session is over.
     pub session_ttl: Duration,
+    /// For how long a node that is stopped finishes what it runs.
+    pub drain: Duration,
     /// The faults of the store while the run is active.
     pub faults: Faults,
     /// How long it is between two blows to nodes.
@@ -74,8 +76,9 @@ impl Shape {
             beat,
             lease_ttl,
             session_ttl: lease_ttl + beat * rng.u32(0..=6),
+            drain: Duration::from_millis(rng.u64(20..=3_000)),
             faults: draw_faults(rng),
-            blows_every: Duration::from_millis(300)..Duration::from_millis(rng.u64(1_000..=12_000)),
+            blows_every: Duration::from_millis(100)..Duration::from_millis([700, 2_000, 8_000][rng.usize(0..3)]),
             active: Duration::from_secs(rng.u64(20..=60)),
         }
     }

@@ -27,7 +27,13 @@ impl Oracle {
     /// The violation that executions did not end in time.
     pub fn never_settled(&self, now: Instant) -> Violation {
         let all: Vec<String> = self.unsettled(self.world.clock.at(now)).collect();
-        let detail = format!("{} executions have not ended since all faults were over, such as {}", all.len(), all[0]);
+        let record = self.world.record.lock();
+        let under_way: Vec<_> = record.runs.iter().filter(|run| run.ended.is_none()).collect();
+        let detail = format!(
+            "{} executions have not ended since all faults were over, such as {}; these runs are under way: {under_way:?}",
+            all.len(),
+            all[0]
+        );
         self.violation(super::Broken { rule: "settled", detail }, now)
     }
 

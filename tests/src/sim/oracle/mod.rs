@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `acknowledged` | 1 | an answered request's job is in the log before its answer, and nothing removes it; one key makes one job |
 //! | `accounted` | 1 | every slot due in the run, counted out from the client's words, has one execution or lies in one ledger stretch |
-//! | `settled` | 1 | when faults are over, every due execution ends within a bounded time |
+//! | `settled` | 1 | when faults are over, every due execution ends, one within a bounded time of the other |
 //! | `next-slot` | 1, 3 | the commit that takes a slot out of PENDING plans its successor, which is the one that the schedule says |
 //! | `one-per-slot` | 3 | (job, slot) has one execution id; its row begins PENDING, is never removed and keeps what it stands for |
 //! | `machine` | 3 | states follow one another legally; attempts are only appended; of terminal states there is one |
