@@ -76,18 +76,20 @@ pub struct Misfire {
     pub policy: MisfirePolicy,
     /// Slots later than this do not run.
     pub deadline: Duration,
+    /// Of the late slots no more than the newest so many run.
+    pub cap: u32,
 }
 
 impl Default for Misfire {
     fn default() -> Self {
-        Self { policy: MisfirePolicy::RunAll, deadline: Duration::from_secs(3_600) }
+        Self { policy: MisfirePolicy::RunAll, deadline: Duration::from_secs(3_600), cap: 1_000 }
     }
 }
 
 /// Which late slots run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MisfirePolicy {
-    /// All of them, oldest first, up to the deadline.
+    /// All of them, oldest first, within the deadline and the cap.
     RunAll,
 }
 

@@ -3,6 +3,7 @@
 //! A slot that is due is queued, skipped or dropped, and a recurring job's next slot is planned with it, at dispatch and never at completion,
 //! so that a slow run does not push its schedule. The plan is rich enough to explain itself.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::execution::{Cause, Event, Execution, IllegalTransition, State};
 use crate::ids::{ExecutionId, JobId, ShardCount};
 use crate::job::{JobRun, JobState, Misfire, MisfirePolicy, NextSlot};
 use crate::schedule::Schedule;
+use crate::time::duration;
 
 /// What a pass read about the rows that are due.
 #[derive(Debug, Clone)]
@@ -179,26 +181,65 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
         JobState::Active => {}
     }
     let MisfirePolicy::RunAll = job.misfire.policy;
-    if now.saturating_since(execution.slot) <= job.misfire.deadline {
-        let advance = advance(snapshot, job, execution.slot, job.run.starts + 1, None);
+    let kept = oldest_kept(job, execution.slot, now);
+    if kept == Some(execution.slot) {
+        let next = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
+        let advance = advance(snapshot, job, next, job.run.starts + 1, None);
         return or_stale(execution.apply(queue), |execution| Action::Queue { execution, advance: Some(advance) });
     }
-    // The whole stretch that is past its deadline goes in one step, so that a long outage is a few writes.
-    let oldest_kept = now.saturating_sub(job.misfire.deadline);
-    let resume_after = execution.slot.max(oldest_kept.saturating_sub(Duration::from_nanos(1)));
+    // The whole stretch that is too late goes in one step, so that a long outage is a few writes.
+    let until = kept.unwrap_or(now + Duration::from_nanos(1));
     let second = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
-    let missed = second.filter(|second| *second < oldest_kept).map(|from| Missed {
-        from,
-        until: oldest_kept,
-        reason: MissReason::Misfire,
-    });
-    let skip = Event::Skip { at: now, reason: format!("misfire: over {:?} late", job.misfire.deadline) };
-    end(execution, &skip, Some(advance(snapshot, job, resume_after, job.run.starts, missed)))
+    let missed =
+        second.filter(|second| *second < until).map(|from| Missed { from, until, reason: MissReason::Misfire });
+    let skip = Event::Skip {
+        at: now,
+        reason: format!(
+            "misfire: {} late; slots over {} late, and of the others all but the newest {}, do not run",
+            duration::format(now.saturating_since(execution.slot)),
+            duration::format(job.misfire.deadline),
+            job.misfire.cap,
+        ),
+    };
+    end(execution, &skip, Some(advance(snapshot, job, kept, job.run.starts, missed)))
 }
 
-/// The job's schedule after `slot`.
-fn advance(snapshot: &Snapshot, job: &JobView, slot: Timestamp, starts: u64, missed: Option<Missed>) -> Advance {
-    let next = job.schedule.next_after(slot.to_utc()).map(|next| first_execution(job.id, next.into(), snapshot.shards));
+/// The first slot from `slot` on that the misfire policy lets run: within the deadline, and one of the newest `cap` that are due.
+/// It may be one that is not due yet. `None`: there is none any more.
+fn oldest_kept(job: &JobView, slot: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let Misfire { deadline, cap, .. } = job.misfire;
+    let first = if now.saturating_since(slot) <= deadline {
+        slot
+    } else {
+        let before = now.saturating_sub(deadline).saturating_sub(Duration::from_nanos(1));
+        job.schedule.next_after(before.max(slot).to_utc())?.into()
+    };
+    // Slots are at least a second apart, so no more than this many are due; most late jobs need no counting.
+    let due_max = now.saturating_since(first).as_secs().saturating_add(1);
+    if first > now || due_max <= u64::from(cap) {
+        return Some(first);
+    }
+    let mut newest = VecDeque::with_capacity(cap as usize + 1);
+    let mut next = Some(first);
+    while let Some(due) = next.filter(|next| *next <= now) {
+        newest.push_back(due);
+        if newest.len() > cap as usize {
+            newest.pop_front();
+        }
+        next = job.schedule.next_after(due.to_utc()).map(Timestamp::from);
+    }
+    newest.pop_front().or(next)
+}
+
+/// The job's schedule when its next slot is `next`.
+fn advance(
+    snapshot: &Snapshot,
+    job: &JobView,
+    next: Option<Timestamp>,
+    starts: u64,
+    missed: Option<Missed>,
+) -> Advance {
+    let next = next.map(|slot| first_execution(job.id, slot, snapshot.shards));
     Advance { run: JobRun { next: next.as_ref().map(planned_slot), starts }, next, missed }
 }
 

@@ -75,7 +75,7 @@ impl JobModel {
 
     /// The misfire rule as the request spells it.
     pub fn misfire(&self) -> Misfire {
-        Misfire { policy: MisfirePolicy::RunAll, deadline: self.deadline }
+        Misfire { policy: MisfirePolicy::RunAll, deadline: self.deadline, ..Misfire::default() }
     }
 
     /// The retry rule as the request spells it.

@@ -1,6 +1,8 @@
 //! Kills the real server with SIGKILL while jobs are created and run, and looks from outside at what is left: nothing acknowledged is lost,
 //! every slot has one execution, and no execution did its work twice on record.
 
+#![expect(clippy::print_stderr, reason = "a test that takes its time says what it does, and how to repeat it")]
+
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet};

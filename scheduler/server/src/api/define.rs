@@ -22,8 +22,8 @@ use crate::words::{self, LABEL_VALUE_CHARS_MAX, LABELS_MAX, TITLE_CHARS_MAX, Tas
 const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// How many retries a job may ask for.
 const RETRIES_MAX: usize = 20;
-/// The only cap on late slots that this version knows.
-pub const MISFIRE_CAP: u32 = 1_000;
+/// The most late slots of one job that may run after an outage.
+const MISFIRE_CAP_MAX: u32 = 100_000;
 
 /// A request whose fields are all sound.
 #[derive(Debug, Clone)]
@@ -160,9 +160,6 @@ fn refuse_unsupported(request: &JobRequest) -> Result<(), Refusal> {
     }
     if let Some(misfire) = &request.misfire {
         only("misfire.policy", misfire.policy.as_deref(), "run_all")?;
-        if let Some(cap) = misfire.cap.filter(|cap| *cap != MISFIRE_CAP) {
-            return Err(unsupported("misfire.cap", &format!("`{cap}`"), &format!("`{MISFIRE_CAP}`")));
-        }
     }
     Ok(())
 }
@@ -227,7 +224,13 @@ fn read_misfire(body: MisfireBody) -> Result<Misfire, Refusal> {
         Some(text) => read_duration("misfire.deadline", text)?,
         None => default.deadline,
     };
-    Ok(Misfire { policy: MisfirePolicy::RunAll, deadline })
+    let cap = body.cap.unwrap_or(default.cap);
+    if !(1..=MISFIRE_CAP_MAX).contains(&cap) {
+        let detail = format!("{cap} is not from 1 to {MISFIRE_CAP_MAX}");
+        return Err(Refusal::new("misfire.cap", detail)
+            .hint("it is how many late slots run at most after an outage, the newest ones"));
+    }
+    Ok(Misfire { policy: MisfirePolicy::RunAll, deadline, cap })
 }
 
 fn read_retry(body: RetryBody) -> Result<RetryRule, Refusal> {

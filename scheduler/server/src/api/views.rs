@@ -10,7 +10,6 @@ use compline_store::tables::session::Session;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
-use super::define::MISFIRE_CAP;
 use super::dto::{
     AttemptView, CostView, ExecutionView, JobDefinition, JobListItem, JobView, LimitsBody, MisfireBody, NodeView,
     OutcomeView, RetryBody, ScheduleBody, TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
@@ -204,7 +203,7 @@ fn definition(job: &Job) -> JobDefinition {
         misfire: MisfireBody {
             policy: Some("run_all".to_owned()),
             deadline: Some(duration::format(job.misfire.deadline)),
-            cap: Some(MISFIRE_CAP),
+            cap: Some(job.misfire.cap),
         },
         overlap: "allow".to_owned(),
         splay: "0s".to_owned(),

@@ -218,8 +218,7 @@ impl Node {
             if proved.elapsed() >= patience {
                 return;
             }
-            let handed_back =
-                beat::hand_back_unheld(&self.ctx, &self.config.name, session, || holding.snapshot());
+            let handed_back = beat::hand_back_unheld(&self.ctx, &self.config.name, session, || holding.snapshot());
             match tokio::time::timeout_at(proved + patience, handed_back).await {
                 Ok(Ok(0)) | Err(_) => {}
                 Ok(Ok(count)) => tracing::info!(count, "executions whose claim was never answered were given back"),

@@ -71,7 +71,7 @@ pub struct MisfireBody {
     /// Slots later than this do not run; `1h` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
-    /// How many of them run at the most. This version knows 1000.
+    /// How many of them run at the most, the newest ones; 1000 unless given, 100000 at the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u32>,
 }
