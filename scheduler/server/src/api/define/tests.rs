@@ -54,7 +54,7 @@ fn every_fault_names_its_field() {
     for (fields, field) in [
         (r#""misfire_polcy":1"#, "misfire_polcy"),
         (r#""misfire":{"policy":"skip"}"#, "misfire.policy"),
-        (r#""misfire":{"cap":5}"#, "misfire.cap"),
+        (r#""misfire":{"cap":0}"#, "misfire.cap"),
         (r#""misfire":{"deadline":"90"}"#, "misfire.deadline"),
         (r#""misfire":{"deadline":90}"#, "misfire.deadline"),
         (r#""misfire":{"deadline":"8d"}"#, "misfire.deadline"),

@@ -13,7 +13,7 @@ async fn a_created_job_comes_back_with_every_field() {
     let body = r#"{"name":"nightly-billing","task":"echo@stable",
         "schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"UTC","gap":"shift","fold":"first"},
         "parameters":{"b":1.0,"a":12345678901234567890123},
-        "lane":"batch","misfire":{"policy":"run_all","deadline":"PT1H30M","cap":1000},"overlap":"allow","splay":"0s",
+        "lane":"batch","misfire":{"policy":"run_all","deadline":"PT1H30M","cap":50},"overlap":"allow","splay":"0s",
         "retry":{"delays":["10s","1m","600s"]},"limits":{"fuel":5000,"memory_bytes":131072,"timeout":"1500ms"},
         "labels":{"team":"billing"},"paused":false}"#;
     let reply = server.post("/v1/jobs", body).await;
@@ -34,7 +34,7 @@ async fn a_created_job_comes_back_with_every_field() {
         ("/task/name", r#""echo""#),
         ("/schedule", r#"{"type":"CRON","value":"0 10 * * *","time_zone":"UTC","gap":"shift","fold":"first"}"#),
         ("/lane", r#""batch""#),
-        ("/misfire", r#"{"policy":"run_all","deadline":"1h30m","cap":1000}"#),
+        ("/misfire", r#"{"policy":"run_all","deadline":"1h30m","cap":50}"#),
         ("/overlap", r#""allow""#),
         ("/splay", r#""0s""#),
         ("/retry/delays", r#"["10s","1m","10m"]"#),
