@@ -181,14 +181,13 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
         JobState::Active => {}
     }
     let MisfirePolicy::RunAll = job.misfire.policy;
-    let kept = oldest_kept(job, execution.slot, now);
+    let Kept { first: kept, until } = kept(job, execution.slot, now);
     if kept == Some(execution.slot) {
         let next = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
         let advance = advance(snapshot, job, next, job.run.starts + 1, None);
         return or_stale(execution.apply(queue), |execution| Action::Queue { execution, advance: Some(advance) });
     }
     // The whole stretch that is too late goes in one step, so that a long outage is a few writes.
-    let until = kept.unwrap_or(now + Duration::from_nanos(1));
     let second = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
     let missed =
         second.filter(|second| *second < until).map(|from| Missed { from, until, reason: MissReason::Misfire });
@@ -204,21 +203,28 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
     end(execution, &skip, Some(advance(snapshot, job, kept, job.run.starts, missed)))
 }
 
-/// The first slot from `slot` on that the misfire policy lets run: within the deadline, and one of the newest `cap` that are due.
-/// It may be one that is not due yet. `None`: there is none any more.
-fn oldest_kept(job: &JobView, slot: Timestamp, now: Timestamp) -> Option<Timestamp> {
+/// What the misfire policy leaves of a job's slots.
+struct Kept {
+    /// The first slot that still runs; it may be one that is not due yet. `None`: there is none any more.
+    first: Option<Timestamp>,
+    /// All slots before this one are too late.
+    until: Timestamp,
+}
+
+/// Which slots from `slot` on still run: those within the deadline, and of those that are due the newest `cap`.
+fn kept(job: &JobView, slot: Timestamp, now: Timestamp) -> Kept {
     let Misfire { deadline, cap, .. } = job.misfire;
-    let first = if now.saturating_since(slot) <= deadline {
-        slot
+    let horizon = now.saturating_sub(deadline);
+    let first = if slot >= horizon {
+        Some(slot)
     } else {
-        let before = now.saturating_sub(deadline).saturating_sub(Duration::from_nanos(1));
-        job.schedule.next_after(before.max(slot).to_utc())?.into()
+        job.schedule.next_after(horizon.saturating_sub(Duration::from_nanos(1)).max(slot).to_utc()).map(Timestamp::from)
     };
-    // Slots are at least a second apart, so no more than this many are due; most late jobs need no counting.
-    let due_max = now.saturating_since(first).as_secs().saturating_add(1);
-    if first > now || due_max <= u64::from(cap) {
-        return Some(first);
-    }
+    // Slots are at least a second apart, so no more than so many are due; most late jobs need no counting.
+    let due_max = |first: &Timestamp| now.saturating_since(*first).as_secs().saturating_add(1);
+    let Some(first) = first.filter(|first| *first <= now && due_max(first) > u64::from(cap)) else {
+        return Kept { first, until: horizon };
+    };
     let mut newest = VecDeque::with_capacity(cap as usize + 1);
     let mut next = Some(first);
     while let Some(due) = next.filter(|next| *next <= now) {
@@ -228,7 +234,8 @@ fn oldest_kept(job: &JobView, slot: Timestamp, now: Timestamp) -> Option<Timesta
         }
         next = job.schedule.next_after(due.to_utc()).map(Timestamp::from);
     }
-    newest.pop_front().or(next)
+    let first = newest.pop_front().or(next);
+    Kept { first, until: first.unwrap_or(horizon) }
 }
 
 /// The job's schedule when its next slot is `next`.
