@@ -55,12 +55,13 @@ impl Oracle {
         ensure(expected == Some(from), "next-slot", || {
             format!("a stretch of {job} begins at {from}, and the slot to come is {expected:?}")
         })?;
-        ensure(until + model.deadline <= moment.wall, "misfire", || {
-            format!(
-                "slots of {job} up to {until} are passed over at {}, within their deadline of {:?}",
-                moment.wall, model.deadline
-            )
-        })?;
+        let mut slot = Some(from);
+        while let Some(at) = slot.filter(|at| *at < until) {
+            ensure(at + model.deadline < moment.wall, "misfire", || {
+                format!("{at} of {job} is passed over at {}, within its deadline of {:?}", moment.wall, model.deadline)
+            })?;
+            slot = model.after(at);
+        }
         self.stretches.entry(job).or_default().push((from, until));
         self.seen.stretches += 1;
         Ok(())
