@@ -13,10 +13,8 @@ pub use node::{Node, NodeConfig};
 /// How far ahead of the clock a ticker reads. A job that is created due sooner rings its shard's bell.
 pub const LOOK_AHEAD: Duration = Duration::from_secs(3);
 
-/// No loop sleeps longer: the wall clock may have been set meanwhile.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
-
-/// How often a loop looks by itself for what a lost bell would have told it.
+/// How often a loop looks by itself for what a lost bell would have told it. None sleeps much longer: the wall clock may have been set
+/// meanwhile.
 const POLL: Duration = Duration::from_millis(250);
 
 /// How long a loop waits after the store refused it.

@@ -8,7 +8,6 @@ use compline_core::ids::{SessionId, ShardId};
 use compline_store::StoreError;
 use compline_store::tables::session::Session;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -233,13 +232,8 @@ impl Node {
             return std::future::pending().await;
         }
         let mut observer = Observer::default();
-        let mut tickers = Tickers {
-            ctx: self.ctx.clone(),
-            session,
-            stop: stop.child_token(),
-            running: BTreeMap::new(),
-            tasks: JoinSet::new(),
-        };
+        let mut tickers =
+            Tickers { ctx: self.ctx.clone(), session, stop: stop.child_token(), running: BTreeMap::new() };
         let mut interval = tokio::time::interval(self.config.beat);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -296,38 +290,20 @@ struct Tickers {
     ctx: Arc<Ctx>,
     session: SessionId,
     stop: CancellationToken,
-    running: BTreeMap<ShardId, CancellationToken>,
-    tasks: JoinSet<(ShardId, CancellationToken)>,
+    running: BTreeMap<ShardId, AbortOnDropHandle<()>>,
 }
 
 impl Tickers {
     /// Lets exactly these shards be ticked.
     fn keep(&mut self, mine: &BTreeSet<ShardId>) {
-        // One that ended by itself lost its lease; if the shard is ours again, it begins anew.
-        while let Some(Ok((ended, stop))) = self.tasks.try_join_next() {
-            // One that was told to end has been taken out already: what is there now is its successor.
-            if !stop.is_cancelled() {
-                self.running.remove(&ended);
-            }
-        }
-        self.running.retain(|shard, stop| {
-            let keep = mine.contains(shard);
-            if !keep {
-                stop.cancel();
-            }
-            keep
-        });
+        // One that ended by itself lost its lease, or broke; if the shard is ours again, it begins anew.
+        self.running.retain(|shard, task| mine.contains(shard) && !task.is_finished());
         for shard in mine {
-            if !self.running.contains_key(shard) {
-                let stop = self.stop.child_token();
-                let (ctx, session, shard) = (self.ctx.clone(), self.session, *shard);
-                self.running.insert(shard, stop.clone());
-                let env = ctx.env.clone();
-                self.tasks.spawn(env.gated(async move {
-                    ticker::run(ctx, session, shard, stop.clone()).await;
-                    (shard, stop)
-                }));
-            }
+            let begin = || {
+                let ticker = ticker::run(self.ctx.clone(), self.session, *shard, self.stop.clone());
+                AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(ticker)))
+            };
+            self.running.entry(*shard).or_insert_with(begin);
         }
     }
 }

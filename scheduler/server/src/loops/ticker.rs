@@ -10,9 +10,10 @@ use compline_store::StoreError;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::queue::{self, Due};
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AFTER_ERROR, LOOK_AHEAD, SLEEP_MAX};
+use super::{AFTER_ERROR, LOOK_AHEAD, POLL};
 use crate::ctx::Ctx;
 use crate::passes::tick::tick;
 
@@ -24,7 +25,16 @@ const PASS_MAX: usize = 1_024;
 
 /// Ticks a shard until the lease is lost or `stop` is cancelled.
 pub(super) async fn run(ctx: Arc<Ctx>, session: SessionId, shard: ShardId, stop: CancellationToken) {
-    let mut ticker = Ticker { ctx: &ctx, session, shard, ahead: BTreeSet::new(), read_until: None, bell: None };
+    let mut ticker = Ticker {
+        ctx: &ctx,
+        session,
+        shard,
+        ahead: BTreeSet::new(),
+        read_until: None,
+        bell: None,
+        rings: 0,
+        looked: Instant::now(),
+    };
     loop {
         let step = tokio::select! {
             biased;
@@ -69,10 +79,14 @@ struct Ticker<'a> {
     /// All rows due before this are in `ahead`; `None`: nothing was read, or what was read is no longer to be trusted.
     read_until: Option<Timestamp>,
     bell: Option<BoxFuture<'static, ()>>,
+    /// How often the bell had rung by the last look, and when that was: a watch that was lost costs no more than [`POLL`].
+    rings: i64,
+    looked: Instant,
 }
 
 impl Ticker<'_> {
     async fn step(&mut self) -> Result<Step, StoreError> {
+        self.look_at_bell().await?;
         let now = self.ctx.env.now();
         if self.read_until.is_none_or(|until| until <= now + LOOK_AHEAD / 2) {
             self.read_ahead(now).await?;
@@ -107,12 +121,11 @@ impl Ticker<'_> {
         }
         let until = now + LOOK_AHEAD;
         let shard = self.shard;
-        let (rows, unreadable) = self
-            .ctx
-            .store
-            .transact(|tx| async move { queue::due_until(&tx, shard, until, AHEAD_MAX).await })
-            .await?
-            .value;
+        let read = self.ctx.store.transact(|tx| async move {
+            Ok((Bell::Shard(shard).rings(&tx).await?, queue::due_until(&tx, shard, until, AHEAD_MAX).await?))
+        });
+        let (rings, (rows, unreadable)) = read.await?.value;
+        self.rings = rings;
         for error in unreadable {
             let _: Option<()> = self.ctx.readable(Err(error));
         }
@@ -124,11 +137,26 @@ impl Ticker<'_> {
         Ok(())
     }
 
+    /// Looks whether the bell rang unheard.
+    async fn look_at_bell(&mut self) -> Result<(), StoreError> {
+        if self.looked.elapsed() < POLL {
+            return Ok(());
+        }
+        let shard = self.shard;
+        let rings = self.ctx.store.transact(|tx| async move { Bell::Shard(shard).rings(&tx).await }).await?.value;
+        self.looked = Instant::now();
+        if rings != self.rings {
+            self.bell = None;
+            self.read_until = None;
+        }
+        Ok(())
+    }
+
     /// How long there is nothing to do, if no bell rings.
     fn wait(&self, now: Timestamp) -> Duration {
-        let next = self.ahead.first().map_or(SLEEP_MAX, |(at, ..)| at.saturating_since(now));
+        let next = self.ahead.first().map_or(POLL, |(at, ..)| at.saturating_since(now));
         let read = self.read_until.map_or(Duration::ZERO, |until| until.saturating_since(now + LOOK_AHEAD / 2));
-        next.min(read).clamp(Duration::from_millis(1), SLEEP_MAX)
+        next.min(read).clamp(Duration::from_millis(1), POLL)
     }
 
     /// Ends when the shard's bell rings. The next read watches it anew.

@@ -146,7 +146,8 @@ fn write(ctx: &Ctx, tx: &Tx, new: &NewJob, row: &JobRow, first: Timestamp) -> Re
     history::add(tx, &job.tenant, &execution);
     let due = Due { at: queue::due_instant(next.due), execution: execution.id, job: job.id };
     queue::put_due(tx, &due)?;
-    if due.at <= job.created_at + LOOK_AHEAD {
+    // A ticker may have read ahead while this transaction took its time, so the job's own clock is not taken at its word.
+    if due.at <= job.created_at + 2 * LOOK_AHEAD {
         Bell::Shard(execution.id.shard()).ring(tx);
     }
     if let Some(idempotency) = &new.idempotency {

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use compline_core::ids::ShardId;
 
-use crate::Tx;
+use crate::backend::Read;
 use crate::keys::{KeyBuilder, Table};
+use crate::{StoreError, Tx};
 
 /// Who is to be woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,5 +30,13 @@ impl Bell<'_> {
     /// Rings. Blind, so that ringing never conflicts.
     pub fn ring(self, tx: &Tx) {
         tx.add(self.key(), 1);
+    }
+
+    /// How often it has rung so far. Whoever remembers the number sees a ring that its watch missed.
+    pub async fn rings(self, tx: &Tx) -> Result<i64, StoreError> {
+        let key = self.key();
+        let Some(value) = tx.get(key.clone(), Read::Snapshot).await? else { return Ok(0) };
+        let bytes = value.as_ref().try_into().map_err(|_| StoreError::unreadable("bell", &key, "not a counter"))?;
+        Ok(i64::from_le_bytes(bytes))
     }
 }
