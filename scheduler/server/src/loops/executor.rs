@@ -321,7 +321,7 @@ fn promised_start(execution: &Execution) -> Timestamp {
     }
 }
 
-/// How many executions ended in the last whole window: so many are claimed ahead, so that workers need not wait for a commit.
+/// How many executions ended in the best of the last windows: about so many are claimed ahead, so that workers need not wait for a commit.
 struct Window {
     began: Instant,
     ended: usize,
@@ -335,7 +335,8 @@ impl Window {
             return;
         }
         let ended = pace.ended.load(Ordering::Acquire);
-        self.ahead = (ended - self.ended).min(AHEAD_MAX);
+        // It shrinks slowly, so that the next burst does not find it forgotten: schedules come to the second, not evenly.
+        self.ahead = (ended - self.ended).max(self.ahead * 7 / 8).min(AHEAD_MAX);
         self.ended = ended;
         self.began = now;
     }
