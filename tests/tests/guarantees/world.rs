@@ -1,0 +1,193 @@
+//! A store with a context on it, and the passes as a test calls them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use compline_core::Timestamp;
+use compline_core::execution::{Cost, Execution, Outcome};
+use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TaskDigest, TenantId};
+use compline_core::job::{Job, Misfire, RunLimits, TaskRef};
+use compline_core::schedule::ScheduleSpec;
+use compline_core::schedule::retry::RetryRule;
+use compline_server::ctx::{Ctx, ParsedJob};
+use compline_server::env::Env;
+use compline_server::loops::{Node, NodeConfig, Ran, Run, Runner};
+use compline_server::metrics::Metrics;
+use compline_server::ops::create::{NewJob, create_job};
+use compline_server::passes::claim::{ClaimOutcome, ClaimRequest, claim};
+use compline_server::passes::complete::Report;
+use compline_server::passes::lease::{self, Members};
+use compline_server::passes::{beat, claim::Claimed, tick};
+use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
+use compline_store::backend::memory::{MemoryBackend, MemoryOptions};
+use compline_store::backend::{Backend, Read};
+use compline_store::tables::session::{self, Session};
+use compline_store::tables::{execution, job, queue};
+use compline_store::{Store, StoreError, keys};
+use compline_tests::sim::clock::SimClock;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A store and everything that stands on it.
+pub struct World {
+    pub ctx: Arc<Ctx>,
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl World {
+    /// On the memory backend, without faults.
+    pub async fn memory() -> Self {
+        Self::on(MemoryBackend::new(MemoryOptions::default()), None).await
+    }
+
+    /// On disk.
+    pub async fn embedded() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = EmbeddedOptions { fifo_prefix: keys::fifo_prefix, ..EmbeddedOptions::default() };
+        let backend = EmbeddedBackend::open(directory.path(), options).expect("a store");
+        Self::on(backend, Some(directory)).await
+    }
+
+    async fn on(backend: Arc<dyn Backend>, directory: Option<tempfile::TempDir>) -> Self {
+        let clock = SimClock::starting_at(Timestamp::from_unix_seconds(1_800_000_000));
+        let env = Env::injected(Arc::new(clock), 7);
+        let ctx = Ctx::open(Store::new(backend), env, Arc::new(Metrics::default())).await.expect("a store");
+        Self { ctx: Arc::new(ctx), _directory: directory }
+    }
+
+    pub fn job_id(&self, random: u128) -> JobId {
+        JobId::new(self.ctx.env.now(), random)
+    }
+
+    /// So many nodes' sessions; the first has all shards.
+    pub async fn begin_sessions(&self, count: usize) -> Vec<(String, SessionId)> {
+        let mut sessions = Vec::new();
+        for number in 0..count {
+            let id = SessionId::new(self.ctx.env.now(), self.ctx.env.random_u128());
+            let node = format!("node-{number}");
+            let roles = vec!["scheduler".to_owned()];
+            let session =
+                Session { id, started_at: self.ctx.env.now(), roles, lanes: Vec::new(), version: String::new() };
+            assert!(beat::begin(&self.ctx, &node, &session).await.expect("a store"));
+            sessions.push((node, id));
+        }
+        sessions
+    }
+
+    /// Ends a node's session, as a reaper does that took it for dead.
+    pub async fn end_session(&self, node: &str) {
+        let ended = self.ctx.store.transact(|tx| async move {
+            session::clear(&tx, node);
+            Ok(())
+        });
+        ended.await.expect("a store");
+    }
+
+    /// Creates a job; returns the execution of its first slot.
+    pub async fn create(&self, schedule: ScheduleSpec) -> ExecutionId {
+        let now = self.ctx.env.now();
+        let job = Job {
+            id: JobId::new(now, self.ctx.env.random_u128()),
+            tenant: TenantId::default_tenant(),
+            name: None,
+            task: TaskRef { name: "t".to_owned(), reference: "t".to_owned(), digest: TaskDigest::of(b"t") },
+            schedule,
+            parameters: Bytes::new(),
+            lane: "default".to_owned(),
+            misfire: Misfire::default(),
+            retry: RetryRule::default(),
+            limits: RunLimits::default(),
+            labels: std::collections::BTreeMap::new(),
+            created_at: now,
+        };
+        let id = job.id;
+        let new = NewJob { job: ParsedJob::new(job).expect("a schedule"), idempotency: None };
+        create_job(&self.ctx, &new).await.expect("a job");
+        let runs = self.ctx.store.transact(|tx| async move { job::get_runs(&tx, &[id], Read::Snapshot).await });
+        let run = runs.await.expect("a store").value.remove(0).expect("readable").expect("a row");
+        run.next.expect("a slot").execution
+    }
+
+    /// Ticks every shard once, in the name of a session that is given all of them.
+    pub async fn tick_all(&self, session: SessionId) {
+        let nodes = self.ctx.store.transact(|tx| async move { session::list(&tx, Read::Snapshot).await });
+        let nodes = nodes.await.expect("a store").value;
+        let (node, ..) = nodes.into_iter().find(|(_, known, _)| known.id == session).expect("a session");
+        let members = Members { node, session, alive: [session].into() };
+        let mine = lease::balance(&self.ctx, &members).await.expect("a store").expect("a session");
+        let now = self.ctx.env.now();
+        for shard in mine {
+            let until = now + Duration::from_micros(1);
+            let read = self.ctx.store.transact(|tx| async move { queue::due_until(&tx, shard, until, 1_000).await });
+            let (rows, _) = read.await.expect("a store").value;
+            tick::tick(&self.ctx, session, shard, &rows, now).await.expect("a store");
+        }
+    }
+
+    pub async fn claim(&self, node: &str, session: SessionId, limit: usize) -> ClaimOutcome {
+        let lanes = ["default".to_owned()];
+        let request = ClaimRequest {
+            node,
+            session,
+            lanes: &lanes,
+            limit,
+            claim: ClaimId::new(self.ctx.env.random_u128()),
+            first_part: 0,
+            can_run: &|_| true,
+        };
+        claim(&self.ctx, &request).await.expect("a claim sees no error")
+    }
+
+    pub async fn execution(&self, id: ExecutionId) -> Execution {
+        let read = self.ctx.store.transact(|tx| async move { execution::get(&tx, id, Read::Snapshot).await });
+        read.await.expect("a store").value.expect("a row").execution
+    }
+
+    /// A whole node, whose runs end at once.
+    pub fn run_node(&self, stop: &CancellationToken) -> JoinHandle<Result<(), StoreError>> {
+        let config = NodeConfig { exclusive: true, ..NodeConfig::new("node") };
+        let node = Node::new(self.ctx.clone(), config, Arc::new(AtOnce(Notify::new())));
+        let stop = stop.clone();
+        tokio::spawn(async move { node.run(stop).await })
+    }
+}
+
+/// How an attempt ended, as its executor tells it.
+pub fn report(ctx: &Ctx, claimed: &Claimed, outcome: Outcome) -> Report {
+    let now = ctx.env.now();
+    Report {
+        execution: claimed.execution.id,
+        fence: claimed.fence,
+        job: claimed.job.clone(),
+        started_at: now,
+        finished_at: now,
+        outcome,
+        cost: Cost::default(),
+        output: None,
+        logs: Vec::new(),
+        random: 0,
+    }
+}
+
+/// Runs that take no time.
+struct AtOnce(Notify);
+
+#[async_trait]
+impl Runner for AtOnce {
+    fn can_run(&self, _: &TaskDigest) -> bool {
+        true
+    }
+
+    fn prepare(&self, _: TaskDigest) {}
+
+    fn prepared(&self) -> &Notify {
+        &self.0
+    }
+
+    async fn run(&self, _: &Run, _: &CancellationToken) -> Ran {
+        Ran { outcome: Outcome::Ok, cost: Cost::default(), output: None, logs: Vec::new() }
+    }
+}
