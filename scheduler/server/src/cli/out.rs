@@ -14,6 +14,9 @@ const RED: &str = "\u{1b}[1;31m";
 const CYAN: &str = "\u{1b}[36m";
 const PLAIN: &str = "\u{1b}[0m";
 
+/// A table is not squeezed into less.
+const TABLE_COLUMNS_MIN: u16 = 40;
+
 /// Where and how this run of the program prints.
 #[derive(Debug, Clone)]
 pub struct Out {
@@ -136,7 +139,8 @@ impl Out {
         } else {
             table.force_no_tty();
         }
-        if std::io::stdout().is_terminal() {
+        // A terminal that says that it has no width has not been asked how wide it is.
+        if std::io::stdout().is_terminal() && table.width().is_none_or(|width| width >= TABLE_COLUMNS_MIN) {
             table.set_content_arrangement(ContentArrangement::Dynamic);
         }
         table.add_rows(rows.into_iter().map(|row| row.into_iter().map(cell)));

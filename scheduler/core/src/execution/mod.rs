@@ -1,0 +1,253 @@
+//! The one durable row of a slot, and the one function by which it changes.
+//!
+//! ```text
+//!            Queue                Claim              Finish(ok)
+//!  PENDING ─────────▶ QUEUED ─────────────▶ RUNNING ───────────▶ COMPLETED
+//!     │                ▲ ▲ ▲                 │ │ │
+//!     │ Skip     Queue │ │ └──Lost, HandBack─┘ │ └─Finish(failed for good), Lost(too often)─▶ FAILED
+//!     ▼                │ │                     │                                              │
+//!  SKIPPED        RETRYING ◀──Finish(again at)─┘                       Redrive ◀──────────────┘
+//!
+//!  Cancel leads from every state above the line (PENDING, QUEUED, RUNNING, RETRYING) to CANCELLED.
+//! ```
+//!
+//! [`Execution::apply`] is the only way from one state to another. Live work and recovery go through it alike.
+
+mod event;
+mod outcome;
+mod state;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub use event::{Event, Finish, IllegalTransition};
+pub use outcome::{Cost, Outcome};
+pub use state::{Attempt, Queued, Running, State};
+
+use crate::Timestamp;
+use crate::ids::{ExecutionId, Fence, JobId};
+
+/// How often a worker may be lost under one execution before it is taken for the cause.
+pub const WORKERS_LOST_MAX: u32 = 3;
+
+/// One slot (or one manual trigger) of one job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    /// Its identifier.
+    pub id: ExecutionId,
+    /// The job that it belongs to.
+    pub job: JobId,
+    /// The planned instant.
+    pub slot: Timestamp,
+    /// Why there is such a row.
+    pub cause: Cause,
+    /// Where it stands.
+    pub state: State,
+    /// The attempts that ended, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// What the last attempt answered, if it did its work.
+    pub output: Option<Bytes>,
+}
+
+/// Why an execution exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// Its slot is planned by the job's schedule.
+    Schedule,
+    /// Somebody asked for it.
+    Trigger,
+}
+
+impl Execution {
+    /// A slot that is planned.
+    pub fn planned(id: ExecutionId, job: JobId, slot: Timestamp, due: Timestamp, cause: Cause) -> Self {
+        Self { id, job, slot, cause, state: State::Pending { due }, attempts: Vec::new(), output: None }
+    }
+
+    /// The number of the attempt that runs, or that comes next.
+    pub fn attempt_number(&self) -> u32 {
+        self.attempts.len() as u32 + 1
+    }
+
+    /// How many attempts count towards the retry rule: a lost worker is not the task's doing.
+    pub fn attempts_counted(&self) -> u32 {
+        self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::WorkerLost).count() as u32
+    }
+
+    /// The execution after an event, or why the event does not apply.
+    pub fn apply(&self, event: &Event) -> Result<Self, IllegalTransition> {
+        let mut next = self.clone();
+        match (&self.state, event) {
+            (State::Pending { due } | State::Retrying { due }, Event::Queue { at, partition }) => {
+                next.state = State::Queued(Queued { due: *due, at: *at, partition: *partition });
+            }
+            (State::Queued(queued), Event::Claim { at, session, node, claim }) => {
+                next.state = State::Running(Running {
+                    due: queued.due,
+                    queued_at: queued.at,
+                    claimed_at: *at,
+                    session: *session,
+                    node: node.clone(),
+                    claim: *claim,
+                    fence: Fence::UNSET,
+                });
+            }
+            (State::Running(running), Event::Finish(finish)) => next.finish(running, finish)?,
+            (State::Running(running), Event::Lost { at, partition }) => next.lose(running, *at, *partition),
+            (State::Running(running), Event::HandBack { fence, at, partition }) => {
+                check_fence(running, *fence)?;
+                next.state = State::Queued(Queued { due: running.due, at: *at, partition: *partition });
+            }
+            (
+                State::Pending { .. } | State::Queued(_) | State::Running(_) | State::Retrying { .. },
+                Event::Cancel { at, reason },
+            ) => {
+                if let State::Running(running) = &self.state {
+                    next.attempts.push(self.ended(running, None, *at, Outcome::Cancelled, Cost::default()));
+                }
+                next.state = State::Cancelled { at: *at, reason: reason.clone() };
+            }
+            (State::Pending { .. }, Event::Skip { at, reason }) => {
+                next.state = State::Skipped { at: *at, reason: reason.clone() };
+            }
+            (State::Failed { .. }, Event::Redrive { at }) => next.state = State::Retrying { due: *at },
+            (
+                State::Queued(_)
+                | State::Retrying { .. }
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Finish(finish),
+            ) => return Err(self.refuse_report(finish.fence)),
+            (
+                State::Queued(_)
+                | State::Running(_)
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Queue { .. },
+            ) => return Err(self.not_now("queued")),
+            (
+                State::Pending { .. }
+                | State::Running(_)
+                | State::Retrying { .. }
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Claim { .. },
+            ) => return Err(self.not_now("claimed")),
+            (State::Pending { .. }, Event::Finish(_)) => return Err(self.not_now("finished")),
+            (
+                State::Pending { .. }
+                | State::Queued(_)
+                | State::Retrying { .. }
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Lost { .. } | Event::HandBack { .. },
+            ) => return Err(self.not_now("given back")),
+            (
+                State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. },
+                Event::Cancel { .. },
+            ) => return Err(self.not_now("cancelled")),
+            (
+                State::Queued(_)
+                | State::Running(_)
+                | State::Retrying { .. }
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Skip { .. },
+            ) => return Err(self.not_now("skipped")),
+            (
+                State::Pending { .. }
+                | State::Queued(_)
+                | State::Running(_)
+                | State::Retrying { .. }
+                | State::Completed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Redrive { .. },
+            ) => return Err(self.not_now("redriven")),
+        }
+        Ok(next)
+    }
+
+    fn finish(&mut self, running: &Running, finish: &Finish) -> Result<(), IllegalTransition> {
+        check_fence(running, finish.fence)?;
+        self.attempts.push(self.ended(
+            running,
+            Some(finish.started_at),
+            finish.at,
+            finish.outcome.clone(),
+            finish.cost,
+        ));
+        self.state = match (&finish.outcome, finish.retry_at) {
+            (Outcome::Ok, _) => {
+                self.output = finish.output.clone();
+                State::Completed { at: finish.at }
+            }
+            (Outcome::Cancelled, _) => State::Cancelled { at: finish.at, reason: finish.outcome.reason() },
+            (_, Some(due)) => State::Retrying { due },
+            (_, None) => State::Failed { at: finish.at, reason: finish.outcome.reason() },
+        };
+        Ok(())
+    }
+
+    fn lose(&mut self, running: &Running, at: Timestamp, partition: u8) {
+        self.attempts.push(self.ended(running, None, at, Outcome::WorkerLost, Cost::default()));
+        let lost = self.attempts.iter().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count() as u32;
+        self.state = if lost >= WORKERS_LOST_MAX {
+            State::Failed { at, reason: format!("poison: its worker was lost {lost} times") }
+        } else {
+            State::Queued(Queued { due: running.due, at, partition })
+        };
+    }
+
+    fn ended(
+        &self,
+        running: &Running,
+        started_at: Option<Timestamp>,
+        finished_at: Timestamp,
+        outcome: Outcome,
+        cost: Cost,
+    ) -> Attempt {
+        Attempt {
+            number: self.attempt_number(),
+            node: running.node.clone(),
+            fence: running.fence,
+            due: running.due,
+            queued_at: running.queued_at,
+            started_at,
+            finished_at,
+            outcome,
+            cost,
+        }
+    }
+
+    fn refuse_report(&self, fence: Fence) -> IllegalTransition {
+        match self.attempts.last() {
+            Some(last) if last.fence == fence && last.outcome != Outcome::WorkerLost => {
+                IllegalTransition::AlreadyReported
+            }
+            _ => IllegalTransition::StaleFence { offered: fence },
+        }
+    }
+
+    fn not_now(&self, event: &'static str) -> IllegalTransition {
+        IllegalTransition::NotNow { state: self.state.name(), event }
+    }
+}
+
+fn check_fence(running: &Running, offered: Fence) -> Result<(), IllegalTransition> {
+    if running.fence == offered && offered != Fence::UNSET {
+        Ok(())
+    } else {
+        Err(IllegalTransition::StaleFence { offered })
+    }
+}
