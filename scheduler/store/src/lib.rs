@@ -4,7 +4,7 @@
 //!
 //! - [`backend`]: a small trait modelled on what FoundationDB gives (ordered keys, strictly serializable transactions,
 //!   versionstamps, explicit conflict keys, watches) and its implementations. One conformance suite admits a backend.
-//! - [`store`]: [`Store::transact`], the one retry loop, and [`Tx`], the one place where limits are enforced and costs are counted.
+//! - above it: [`Store::transact`], the one retry loop, and [`Tx`], the one place where limits are enforced and costs are counted.
 //! - [`keys`] and [`tables`]: every key prefix and every row of Compline. Nothing outside this crate sees bytes.
 
 pub mod backend;
