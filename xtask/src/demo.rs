@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::process::{cargo, run as run_shown, say};
-use crate::{guests, workspace};
+use crate::process::say;
+use crate::{guests, programs, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -29,10 +29,7 @@ pub fn run(args: &Args) -> Result<()> {
     print.step("build the example tasks for wasm32-wasip2");
     guests::build()?;
     print.step("build compline (the first time this takes some minutes: it compiles wasmtime)");
-    // The same selection as the tests', so that nothing is compiled twice.
-    let mut build = cargo();
-    build.args(["build", "--workspace", "--bins", "--locked"]).current_dir(workspace::root());
-    run_shown(&mut build)?;
+    programs::build()?;
     let directory = workspace::target().join("demo");
     if directory.exists() {
         std::fs::remove_dir_all(&directory).context("the directory of an earlier demo cannot be removed")?;

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{cargo, run as run_shown, say};
-use crate::workspace;
+use crate::process::{run as run_shown, say};
+use crate::{programs, workspace};
 
 /// What the program writes.
 const DOCUMENTS: [&str; 2] = ["openapi.json", "cli.md"];
@@ -21,10 +21,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let fresh = workspace::target().join("docs");
     fs::create_dir_all(&fresh).with_context(|| format!("creating {}", fresh.display()))?;
-    // The same selection as the demo's: `-p compline` alone would compile tokio and what stands on it once more, with other features.
-    run_shown(cargo().args(["build", "--workspace", "--bins", "--locked"]).current_dir(workspace::root()))?;
-    let program = workspace::target().join("debug").join("compline");
-    run_shown(Command::new(program).args(["--quiet", "__docs"]).arg(&fresh).current_dir(workspace::root()))?;
+    programs::build()?;
+    run_shown(
+        Command::new(programs::path("compline")).args(["--quiet", "__docs"]).arg(&fresh).current_dir(workspace::root()),
+    )?;
     for name in DOCUMENTS {
         let checked_in = workspace::root().join("docs").join(name);
         let wanted = fs::read(fresh.join(name)).with_context(|| format!("reading the new {name}"))?;

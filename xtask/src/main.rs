@@ -7,6 +7,7 @@ mod docs;
 mod guests;
 mod layers;
 mod process;
+mod programs;
 mod setup;
 mod sim;
 mod test;

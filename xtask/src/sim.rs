@@ -1,9 +1,11 @@
 //! `cargo xtask sim`: the simulator of `tests/` over many seeds.
 
+use std::process::Command;
+
 use anyhow::Result;
 
-use crate::process::{cargo, run as run_shown};
-use crate::workspace;
+use crate::process::run as run_shown;
+use crate::{programs, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,8 +24,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let mut sim = cargo();
-    sim.args(["run", "--quiet", "--locked", "--package", "compline-tests", "--bin", "sim", "--"]);
+    programs::build()?;
+    let mut sim = Command::new(programs::path("sim"));
     match args.seed {
         Some(seed) => sim.args(["--seed".to_owned(), seed.to_string()]),
         None => sim.args(["--seeds".to_owned(), args.seeds.to_string(), "--from".to_owned(), args.from.to_string()]),

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::PATIENCE;
 use crate::process::capture;
-use crate::workspace;
+use crate::programs;
 
 /// What a server prints when it can be reached.
 const LISTENING: &str = "listening on ";
@@ -29,7 +29,7 @@ impl Server {
         let log = OpenOptions::new().create(true).append(true).open(&path)?;
         let begin = log.metadata()?.len();
         let store = format!("embedded:{}", directory.join("store").display());
-        let child = Command::new(compline())
+        let child = Command::new(programs::path("compline"))
             .args(["serve", "--listen", "127.0.0.1:0", "--color", "never", "--store", &store])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -70,7 +70,7 @@ impl Server {
 
     /// Runs a command against the server and returns what it prints for people.
     pub(crate) fn text(&self, args: &[&str]) -> Result<String> {
-        capture(Command::new(compline()).args(["--server", &self.url, "--color", "never"]).args(args))
+        capture(Command::new(programs::path("compline")).args(["--server", &self.url, "--color", "never"]).args(args))
     }
 
     /// Runs a command against the server and returns what it prints for programs.
@@ -97,8 +97,4 @@ fn read_from(path: &Path, begin: u64) -> Result<File> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(begin))?;
     Ok(file)
-}
-
-fn compline() -> PathBuf {
-    workspace::target().join("debug").join("compline")
 }
