@@ -12,7 +12,6 @@
 //!                                                                   definition
 //! 0x09    job run    job id                                         next slot, starts   create, tick           tick, api
 //! 0x0a    tenant job tenant 0 job id                                -                   create                 api
-//! 0x0b    job name   tenant 0 name 0 job id                         -                   create                 api
 //! 0x10    execution  shard, execution id                            the instance        create, tick, claim,   everybody
 //!                                                                                       complete, reap
 //! 0x11    log        shard, execution id, attempt, chunk            lines               complete               api
@@ -55,7 +54,6 @@ pub enum Table {
     Job = 0x08,
     JobRun = 0x09,
     TenantJob = 0x0a,
-    JobName = 0x0b,
     Execution = 0x10,
     Log = 0x11,
     Bucket = 0x12,

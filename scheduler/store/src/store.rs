@@ -239,11 +239,6 @@ impl Tx {
         self.inner.maybe_committed
     }
 
-    /// Bytes written so far. A batch is cut well before [`limits::TRANSACTION_BYTES_MAX`].
-    pub fn bytes_written(&self) -> usize {
-        self.inner.bytes.load(Ordering::Relaxed)
-    }
-
     /// An index for the next stamped row, unique within this transaction.
     pub fn next_stamp_index(&self) -> u16 {
         self.inner.next_stamp_index.fetch_add(1, Ordering::Relaxed)
@@ -312,11 +307,6 @@ impl Tx {
     /// Makes the commit depend on one key without reading it serializably.
     pub fn depend_on(&self, key: &Bytes) {
         self.inner.transaction.add_read_conflict(key.clone(), after(key));
-    }
-
-    /// Makes others that read this key conflict with this commit, though its value stays.
-    pub fn disturb(&self, key: &Bytes) {
-        self.inner.transaction.add_write_conflict(key.clone(), after(key));
     }
 
     fn admit(&self, key_bytes: usize, value_bytes: usize) -> bool {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nothing;
 use crate::backend::{RangeQuery, Read};
-use crate::keys::{KeyBuilder, Table, after, from_sortable};
+use crate::keys::{KeyBuilder, Table, from_sortable};
 use crate::{StoreError, Tx};
 
 const NAME: &str = "history";
@@ -146,9 +146,4 @@ pub fn decode_ledger(key: &[u8], value: &[u8]) -> Result<(JobId, Timestamp, Ledg
     let from = Timestamp::from_unix_micros(micros)
         .ok_or_else(|| StoreError::unreadable("ledger", key, "instant out of range"))?;
     Ok((job, from, super::decode("ledger", SCHEMA, key, value)?))
-}
-
-/// The key behind which a page that ended with `last` continues, upwards.
-pub fn continue_after(last: &[u8]) -> Bytes {
-    after(last)
 }

@@ -116,12 +116,9 @@ pub fn put_run(tx: &Tx, job: JobId, run: &JobRun) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lists a new job under its tenant and its name.
+/// Lists a new job under its tenant.
 pub fn add_to_listings(tx: &Tx, job: &Job) {
     tx.set(KeyBuilder::new(Table::TenantJob).tenant(&job.tenant).job(job.id).build(), nothing());
-    if let Some(name) = &job.name {
-        tx.set(KeyBuilder::new(Table::JobName).tenant(&job.tenant).name(name).job(job.id).build(), nothing());
-    }
 }
 
 /// A tenant's jobs, newest first, from behind `before`.
@@ -130,12 +127,6 @@ pub async fn list(tx: &Tx, tenant: &TenantId, before: Option<JobId>, limit: usiz
     if let Some(before) = before {
         end = KeyBuilder::new(Table::TenantJob).tenant(tenant).job(before).build();
     }
-    trailing_ids(tx, RangeQuery { begin, end, limit, reverse: true, read: Read::Snapshot }).await
-}
-
-/// The jobs that a tenant calls by this name, newest first.
-pub async fn named(tx: &Tx, tenant: &TenantId, name: &str, limit: usize) -> Result<Vec<JobId>, StoreError> {
-    let (begin, end) = KeyBuilder::new(Table::JobName).tenant(tenant).name(name).prefix();
     trailing_ids(tx, RangeQuery { begin, end, limit, reverse: true, read: Read::Snapshot }).await
 }
 
