@@ -6,6 +6,7 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use compline_core::execution::{Outcome, State};
 use compline_core::ids::{ExecutionId, TaskDigest};
 use compline_core::schedule::ScheduleSpec;
@@ -13,7 +14,7 @@ use compline_server::passes::complete::Reported;
 use compline_server::passes::{complete, reap};
 use compline_store::backend::Read;
 use compline_store::tables::queue::{Part, Ready};
-use compline_store::tables::{execution, running};
+use compline_store::tables::{execution, job, running};
 use tokio_util::sync::CancellationToken;
 use world::{World, report};
 
@@ -40,6 +41,7 @@ on_both_backends!(
     a_report_with_a_stale_fence_is_refused_and_changes_nothing,
     two_batches_with_stamped_keys_in_one_commit_keep_all_their_rows,
     what_a_silent_node_held_goes_to_another,
+    an_unreadable_job_keeps_only_its_own_run_from_being_given_back,
 );
 
 async fn ten_executors_race_for_one_execution_and_one_claims_it(world: World) {
@@ -145,6 +147,26 @@ async fn what_a_silent_node_held_goes_to_another(world: World) {
     assert!(left.is_empty(), "the dead session holds nothing any more");
     let taken = world.claim(second, *second_session, 1).await.claimed.remove(0);
     assert_eq!((taken.execution.id, taken.execution.attempt_number()), (held.execution.id, 2));
+}
+
+async fn an_unreadable_job_keeps_only_its_own_run_from_being_given_back(world: World) {
+    let sessions = world.begin_sessions(2).await;
+    let [(first, first_session), (second, second_session)] = &sessions[..] else { panic!("two sessions") };
+    let bad = world.create(ScheduleSpec::now()).await;
+    let good = world.create(ScheduleSpec::now()).await;
+    world.tick_all(*first_session).await;
+    assert_eq!(world.claim(first, *first_session, 2).await.claimed.len(), 2);
+    let key = job::key(world.execution(bad).await.job);
+    let row = world.swap(&key, Bytes::from_static(b"\xffnot a job")).await;
+    world.end_session(first).await;
+    assert_eq!(reap::give_back_orphans(&world.ctx).await.expect("its neighbour goes on"), 1);
+    let taken = world.claim(second, *second_session, 2).await.claimed;
+    assert_eq!(taken.iter().map(|claimed| claimed.execution.id).collect::<Vec<_>>(), [good]);
+    // Nothing is lost: once the row can be read again, so can the run be given back.
+    world.swap(&key, row).await;
+    assert_eq!(reap::give_back_orphans(&world.ctx).await.expect("a store"), 1);
+    let taken = world.claim(second, *second_session, 2).await.claimed;
+    assert_eq!(taken.iter().map(|claimed| claimed.execution.id).collect::<Vec<_>>(), [bad]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -146,6 +146,17 @@ impl World {
         read.await.expect("a store").value.expect("a row").execution
     }
 
+    /// Puts another value at a key; returns the one that was there.
+    pub async fn swap(&self, key: &Bytes, value: Bytes) -> Bytes {
+        let value = &value;
+        let swapped = self.ctx.store.transact(|tx| async move {
+            let before = tx.get(key.clone(), Read::Serializable).await?;
+            tx.set(key.clone(), value.clone());
+            Ok(before)
+        });
+        swapped.await.expect("a store").value.expect("a value")
+    }
+
     /// A whole node, whose runs end at once.
     pub fn run_node(&self, stop: &CancellationToken) -> JoinHandle<Result<(), StoreError>> {
         let config = NodeConfig { exclusive: true, ..NodeConfig::new("node") };

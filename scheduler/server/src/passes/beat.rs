@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use compline_core::execution::{Event, State};
+use compline_core::execution::Event;
 use compline_core::ids::{ClaimId, Fence, SessionId};
 use compline_core::tick::partition_of;
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, job, running, session};
+use compline_store::tables::{execution, running, session};
 use compline_store::{StoreError, Tx};
 
 use super::tick::enqueue;
-use super::{BATCH_MAX, in_batches};
+use super::{BATCH_MAX, in_batches, readable_jobs};
 use crate::ctx::Ctx;
 
 /// Begins a session of a node. An earlier session of the same node ends with it. `false`: it may have begun and be over already, so another
@@ -124,17 +124,18 @@ pub async fn hand_back(ctx: &Ctx, node: &str, session: SessionId, rows: &[Runnin
 async fn hand_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningRow]) -> Result<usize, StoreError> {
     let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
     let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
+    let held: Vec<_> =
+        rows.iter().zip(executions).filter_map(|(row, read)| Some((row, ctx.readable(read)??))).collect();
+    let job_ids: Vec<_> = held.iter().map(|(_, current)| current.execution.job).collect();
+    let jobs = readable_jobs(ctx, tx, &job_ids).await?;
     let now = ctx.env.now();
     let mut given_back = 0;
-    for (row, execution) in rows.iter().zip(executions) {
-        let Some(Some(current)) = ctx.readable(execution) else { continue };
-        let State::Running(_) = &current.execution.state else { continue };
+    for ((row, current), parsed) in held.into_iter().zip(jobs) {
+        let Some(parsed) = parsed else { continue };
         let partition = partition_of(&row.execution, ctx.partitions);
         let Ok(queued) = current.execution.apply(&Event::HandBack { fence: row.fence, at: now, partition }) else {
             continue;
         };
-        let Some(job_row) = job::get(tx, queued.job, Read::Snapshot).await? else { continue };
-        let parsed = ctx.jobs.parsed(queued.job, &job_row)?;
         running::clear(tx, session, row.execution);
         enqueue(ctx, tx, &queued, &parsed)?;
         Bell::Lane(&parsed.job.lane).ring(tx);

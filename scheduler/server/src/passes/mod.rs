@@ -9,8 +9,14 @@ pub mod reap;
 pub mod tick;
 
 use std::future::Future;
+use std::sync::Arc;
 
-use compline_store::{StoreError, TransactOptions};
+use compline_core::ids::JobId;
+use compline_store::backend::Read;
+use compline_store::tables::job::{self, JobRow};
+use compline_store::{StoreError, TransactOptions, Tx};
+
+use crate::ctx::{Ctx, ParsedJob};
 
 /// How many executions one transaction handles at the most.
 pub const BATCH_MAX: usize = 256;
@@ -41,4 +47,15 @@ where
         }
     }
     Ok(results)
+}
+
+/// The parsed job of each of these; `None` where the row is missing or cannot be read, which is counted. One bad row stops itself, not the
+/// batch that it is in.
+async fn readable_jobs(ctx: &Ctx, tx: &Tx, ids: &[JobId]) -> Result<Vec<Option<Arc<ParsedJob>>>, StoreError> {
+    let rows = job::get_many(tx, ids, Read::Snapshot).await?;
+    let parse = |(id, row): (&JobId, _)| {
+        let row: JobRow = ctx.readable(row)??;
+        ctx.readable(ctx.jobs.parsed(*id, &row))
+    };
+    Ok(ids.iter().zip(rows).map(parse).collect())
 }

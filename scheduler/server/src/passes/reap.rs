@@ -13,12 +13,12 @@ use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, history, job, running, session};
+use compline_store::tables::{execution, history, running, session};
 use compline_store::{StoreError, Tx};
 use tokio::time::Instant;
 
 use super::tick::enqueue;
-use super::{BATCH_MAX, in_batches};
+use super::{BATCH_MAX, in_batches, readable_jobs};
 use crate::ctx::Ctx;
 
 /// What one node saw of the others' counters, and since when they stand still.
@@ -137,21 +137,27 @@ async fn give_back(ctx: &Ctx, session: SessionId) -> Result<usize, StoreError> {
 async fn give_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningRow]) -> Result<usize, StoreError> {
     let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
     let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
-    let now = ctx.env.now();
-    let mut given_back = 0;
+    let mut lost = Vec::with_capacity(rows.len());
     for (row, execution) in rows.iter().zip(executions) {
         let Some(current) = ctx.readable(execution) else { continue };
-        // Whatever the execution became meanwhile, the dead session holds it no longer.
-        running::clear(tx, session, row.execution);
-        let Some(current) = current.map(|row| row.execution) else { continue };
-        let State::Running(held) = &current.state else { continue };
-        if held.fence != row.fence {
-            continue;
+        match current.map(|row| row.execution) {
+            Some(current) if matches!(&current.state, State::Running(held) if held.fence == row.fence) => {
+                lost.push(current)
+            }
+            // Whatever the execution became meanwhile, the dead session holds it no longer.
+            _ => running::clear(tx, session, row.execution),
         }
-        let partition = partition_of(&row.execution, ctx.partitions);
+    }
+    let job_ids: Vec<_> = lost.iter().map(|current| current.job).collect();
+    let jobs = readable_jobs(ctx, tx, &job_ids).await?;
+    let now = ctx.env.now();
+    let mut given_back = 0;
+    for (current, parsed) in lost.into_iter().zip(jobs) {
+        // Without its job it cannot be given back: its running row stays, so that a later pass finds it.
+        let Some(parsed) = parsed else { continue };
+        let partition = partition_of(&current.id, ctx.partitions);
         let Ok(next) = current.apply(&Event::Lost { at: now, partition }) else { continue };
-        let Some(job_row) = job::get(tx, next.job, Read::Snapshot).await? else { continue };
-        let parsed = ctx.jobs.parsed(next.job, &job_row)?;
+        running::clear(tx, session, current.id);
         if next.state.is_terminal() {
             execution::put(tx, &next)?;
             execution::add_open(tx, next.id.shard(), next.id.bucket_hour(), -1);
