@@ -1,6 +1,7 @@
 //! What a user wants: the definition of a job. It never changes because a run happened.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +31,12 @@ pub struct Job {
     pub lane: String,
     /// What happens to slots that could not run on time.
     pub misfire: Misfire,
+    /// What happens to a slot while earlier executions are live.
+    pub overlap: Overlap,
+    /// The window over which its starts are spread; zero for none. See [`crate::timetable::Timetable::due`].
+    pub splay: Duration,
+    /// From when, until when and how often it runs.
+    pub bounds: Bounds,
     /// What happens after an attempt that failed.
     pub retry: RetryRule,
     /// What one attempt may use.
@@ -69,14 +76,22 @@ impl Default for RunLimits {
     }
 }
 
-/// What happens to slots that could not run on time.
+/// A slot that is not queued within this of its due time is late.
+///
+/// A scheduler that dies is replaced within its lease's 5 s and a poll or two, and such a change of guard must not cost a job its slot; an outage
+/// must. Ten seconds is also what the peers take: Kubernetes looks at its CronJobs every 10 s and warns of a `startingDeadlineSeconds` below
+/// that, and Temporal's catch-up window is no shorter.
+pub const LATE_GRACE: Duration = Duration::from_secs(10);
+
+/// What happens to slots that could not run on time, because no scheduler ran. Lateness counts from the due time: the slot, or later by its
+/// splay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Misfire {
     /// Which of them run.
     pub policy: MisfirePolicy,
-    /// Slots later than this do not run.
+    /// Slots later than this do not run. [`MisfirePolicy::Skip`] has [`LATE_GRACE`] in its place.
     pub deadline: Duration,
-    /// Of the late slots no more than the newest so many run.
+    /// Of the late slots no more than the newest so many run, under [`MisfirePolicy::RunAll`].
     pub cap: u32,
 }
 
@@ -86,11 +101,98 @@ impl Default for Misfire {
     }
 }
 
+impl Misfire {
+    /// How late a slot may be and still run.
+    pub fn lateness_max(&self) -> Duration {
+        match self.policy {
+            MisfirePolicy::RunAll | MisfirePolicy::RunLatest => self.deadline,
+            MisfirePolicy::Skip => LATE_GRACE,
+        }
+    }
+}
+
 /// Which late slots run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MisfirePolicy {
     /// All of them, oldest first, within the deadline and the cap.
     RunAll,
+    /// If any is late, then of all that are due only the newest, within the deadline.
+    RunLatest,
+    /// None.
+    Skip,
+}
+
+impl MisfirePolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::RunAll, Self::RunLatest, Self::Skip];
+
+    /// The word that requests and answers use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RunAll => "run_all",
+            Self::RunLatest => "run_latest",
+            Self::Skip => "skip",
+        }
+    }
+}
+
+/// What happens to a slot while earlier executions of its job are live. An execution is live from when it is queued until it has ended for good:
+/// one that waits for its next attempt is live too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Overlap {
+    /// It runs beside them.
+    #[default]
+    Allow,
+    /// It runs beside them while fewer than so many are live. Otherwise it waits until one ends; the oldest goes first.
+    AllowUpTo(NonZeroU32),
+    /// It is skipped.
+    Skip,
+    /// It waits until the live one ends. A newer slot takes its place, and it is skipped then.
+    BufferOne,
+    /// It waits until the live one ends, behind those that wait already.
+    BufferAll,
+    /// The live one is asked to stop, and it waits until that has ended. A newer slot takes its place.
+    CancelOther,
+    /// The live one ends at once, and it runs.
+    TerminateOther,
+}
+
+impl Overlap {
+    /// The words that requests and answers use.
+    pub const WORDS: [&'static str; 6] =
+        ["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"];
+
+    /// The word that requests and answers use. [`Self::Allow`] and [`Self::AllowUpTo`] share one.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow | Self::AllowUpTo(_) => "allow",
+            Self::Skip => "skip",
+            Self::BufferOne => "buffer_one",
+            Self::BufferAll => "buffer_all",
+            Self::CancelOther => "cancel_other",
+            Self::TerminateOther => "terminate_other",
+        }
+    }
+
+    /// How many executions may be live at once; `None` for any number. Only where there is a limit are live executions counted.
+    pub const fn live_max(self) -> Option<u32> {
+        match self {
+            Self::Allow => None,
+            Self::AllowUpTo(max) => Some(max.get()),
+            Self::Skip | Self::BufferOne | Self::BufferAll | Self::CancelOther | Self::TerminateOther => Some(1),
+        }
+    }
+}
+
+/// From when, until when and how often a job's schedule fires. It is about planned instants: a splay may move the start past the end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// No slot before this.
+    pub starts_at: Option<Timestamp>,
+    /// No slot after this.
+    pub ends_at: Option<Timestamp>,
+    /// No more slots than so many are admitted. A slot that is skipped does not count.
+    pub max_runs: Option<u64>,
 }
 
 /// Whether a job's schedule goes on.
@@ -105,12 +207,15 @@ pub enum JobState {
 }
 
 /// What changes when a job's slots come and go: apart from the definition, so that a run never writes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRun {
     /// The slot that comes next, if one does.
     pub next: Option<NextSlot>,
-    /// How many slots were queued so far.
+    /// How many slots were admitted so far: queued, or let wait for an earlier execution to end. A slot that takes the place of a waiting one
+    /// is not counted again.
     pub starts: u64,
+    /// Slots up to here were late once, and those that are left of them were chosen to run: the cap is not asked again about them.
+    pub owed_until: Option<Timestamp>,
 }
 
 /// A planned slot and where it stands.

@@ -10,5 +10,6 @@ pub mod schedule;
 pub mod tick;
 pub mod time;
 mod timestamp;
+pub mod timetable;
 
 pub use timestamp::Timestamp;

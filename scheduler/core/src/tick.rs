@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::execution::{Cause, Event, Execution, IllegalTransition, State};
 use crate::ids::{ExecutionId, JobId, ShardCount};
-use crate::job::{JobRun, JobState, Misfire, MisfirePolicy, NextSlot};
+use crate::job::{JobRun, JobState, Misfire, NextSlot};
 use crate::schedule::Schedule;
 use crate::time::duration;
 
@@ -157,7 +157,8 @@ fn decide(snapshot: &Snapshot, item: &DueItem, now: Timestamp) -> Action {
             }
             or_stale(execution.apply(&queue), |execution| Action::Queue { execution, advance: None })
         }
-        State::Queued(_)
+        State::Waiting { .. }
+        | State::Queued(_)
         | State::Running(_)
         | State::Completed { .. }
         | State::Failed { .. }
@@ -168,7 +169,7 @@ fn decide(snapshot: &Snapshot, item: &DueItem, now: Timestamp) -> Action {
 
 /// Decides about the next slot of a job's schedule.
 fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: Timestamp, queue: &Event) -> Action {
-    let stop = JobRun { next: None, starts: job.run.starts };
+    let stop = JobRun { next: None, ..job.run.clone() };
     match job.state {
         JobState::Deleted => {
             return end(execution, &cancel(now), Some(Advance { run: stop, next: None, missed: None }));
@@ -180,7 +181,6 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
         }
         JobState::Active => {}
     }
-    let MisfirePolicy::RunAll = job.misfire.policy;
     let Kept { first: kept, until } = kept(job, execution.slot, now);
     if kept == Some(execution.slot) {
         let next = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
@@ -247,7 +247,7 @@ fn advance(
     missed: Option<Missed>,
 ) -> Advance {
     let next = next.map(|slot| first_execution(job.id, slot, snapshot.shards));
-    Advance { run: JobRun { next: next.as_ref().map(planned_slot), starts }, next, missed }
+    Advance { run: JobRun { next: next.as_ref().map(planned_slot), starts, ..job.run.clone() }, next, missed }
 }
 
 /// The row of a planned slot of a job's schedule.

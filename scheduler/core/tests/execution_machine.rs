@@ -30,6 +30,7 @@ fn new_execution() -> Execution {
 #[derive(Debug, Clone)]
 enum Ask {
     Queue,
+    Hold,
     Claim,
     Finish { outcome: Outcome, retry: bool, stale: bool },
     Lost,
@@ -48,6 +49,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     ];
     prop_oneof![
         4 => Just(Ask::Queue),
+        2 => Just(Ask::Hold),
         4 => Just(Ask::Claim),
         4 => (outcome, any::<bool>(), any::<bool>()).prop_map(|(outcome, retry, stale)| Ask::Finish { outcome, retry, stale }),
         2 => Just(Ask::Lost),
@@ -77,6 +79,7 @@ impl World {
         let fence = |stale: bool| if stale { self.stale() } else { self.current() };
         match ask {
             Ask::Queue => Event::Queue { at: now, partition: 0 },
+            Ask::Hold => Event::Hold { at: now },
             Ask::Claim => {
                 Event::Claim { at: now, session: SessionId::NONE, node: "n".to_owned(), claim: ClaimId::new(1) }
             }
@@ -175,7 +178,7 @@ proptest! {
         let job = JobId::new(at(0), 3);
         let first = Timestamp::from(schedule.next_after(at(0).to_utc()).expect("a slot"));
         let mut execution = first_execution(job, first, shards);
-        let mut run = JobRun { next: Some(planned_slot(&execution)), starts: 0 };
+        let mut run = JobRun { next: Some(planned_slot(&execution)), ..JobRun::default() };
         let now = at(outage);
         // What should run, counted the slow way.
         let mut expected = BTreeSet::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{Job, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, Overlap, RunLimits, TaskRef};
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
 use compline_server::metrics::Metrics;
@@ -92,6 +92,9 @@ fn new_job(
         parameters: Bytes::new(),
         lane: model.lane.to_owned(),
         misfire: model.misfire(),
+        overlap: Overlap::default(),
+        splay: Duration::ZERO,
+        bounds: Bounds::default(),
         retry: model.retry(),
         limits: RunLimits::default(),
         labels: BTreeMap::new(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cost, Execution, Outcome};
 use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TaskDigest, TenantId};
-use compline_core::job::{Job, Misfire, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, Misfire, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_server::ctx::{Ctx, ParsedJob};
@@ -98,6 +98,9 @@ impl World {
             parameters: Bytes::new(),
             lane: "default".to_owned(),
             misfire: Misfire::default(),
+            overlap: Overlap::default(),
+            splay: Duration::ZERO,
+            bounds: Bounds::default(),
             retry: RetryRule::default(),
             limits: RunLimits::default(),
             labels: std::collections::BTreeMap::new(),

@@ -16,6 +16,11 @@ pub enum Event {
         /// The part of the lane that it goes to.
         partition: u8,
     },
+    /// Its time has come, and an earlier execution of its job must end first.
+    Hold {
+        /// When that was decided.
+        at: Timestamp,
+    },
     /// A session takes it.
     Claim {
         /// When.

@@ -8,6 +8,9 @@
 //!     ▼                │ │                     │                                              │
 //!  SKIPPED        RETRYING ◀──Finish(again at)─┘                       Redrive ◀──────────────┘
 //!
+//!  Where its job's overlap rule holds it, Hold leads from PENDING (or RETRYING, after a redrive) to waiting, which answers show as PENDING
+//!  too; Queue leads on from there once an earlier execution has ended, and Skip where a newer slot takes its place.
+//!
 //!  Cancel leads from every state above the line (PENDING, QUEUED, RUNNING, RETRYING) to CANCELLED.
 //! ```
 //!
@@ -47,6 +50,8 @@ pub struct Execution {
     pub attempts: Vec<Attempt>,
     /// What the last attempt answered, if it did its work.
     pub output: Option<Bytes>,
+    /// Whether it is among its job's live or waiting executions, which only jobs with an overlap rule count. Whoever ends it takes it off.
+    pub counted: bool,
 }
 
 /// Why an execution exists.
@@ -61,7 +66,7 @@ pub enum Cause {
 impl Execution {
     /// A slot that is planned.
     pub fn planned(id: ExecutionId, job: JobId, slot: Timestamp, due: Timestamp, cause: Cause) -> Self {
-        Self { id, job, slot, cause, state: State::Pending { due }, attempts: Vec::new(), output: None }
+        Self { id, job, slot, cause, state: State::Pending { due }, attempts: Vec::new(), output: None, counted: false }
     }
 
     /// The number of the attempt that runs, or that comes next.
@@ -81,6 +86,13 @@ impl Execution {
             (State::Pending { due } | State::Retrying { due }, Event::Queue { at, partition }) => {
                 next.state = State::Queued(Queued { due: *due, at: *at, partition: *partition });
             }
+            // What was promised is a start once the others have ended.
+            (State::Waiting { .. }, Event::Queue { at, partition }) => {
+                next.state = State::Queued(Queued { due: *at, at: *at, partition: *partition });
+            }
+            (State::Pending { due } | State::Retrying { due }, Event::Hold { at }) => {
+                next.state = State::Waiting { due: *due, since: *at };
+            }
             (State::Queued(queued), Event::Claim { at, session, node, claim }) => {
                 next.state = State::Running(Running {
                     due: queued.due,
@@ -99,7 +111,11 @@ impl Execution {
                 next.state = State::Queued(Queued { due: running.due, at: *at, partition: *partition });
             }
             (
-                State::Pending { .. } | State::Queued(_) | State::Running(_) | State::Retrying { .. },
+                State::Pending { .. }
+                | State::Waiting { .. }
+                | State::Queued(_)
+                | State::Running(_)
+                | State::Retrying { .. },
                 Event::Cancel { at, reason },
             ) => {
                 if let State::Running(running) = &self.state {
@@ -107,10 +123,13 @@ impl Execution {
                 }
                 next.state = State::Cancelled { at: *at, reason: reason.clone() };
             }
-            (State::Pending { .. }, Event::Skip { at, reason }) => {
+            (State::Pending { .. } | State::Waiting { .. }, Event::Skip { at, reason }) => {
                 next.state = State::Skipped { at: *at, reason: reason.clone() };
             }
-            (State::Failed { .. }, Event::Redrive { at }) => next.state = State::Retrying { due: *at },
+            (State::Failed { .. }, Event::Redrive { at }) => {
+                next.state = State::Retrying { due: *at };
+                next.counted = false;
+            }
             (
                 State::Queued(_)
                 | State::Retrying { .. }
@@ -130,7 +149,18 @@ impl Execution {
                 Event::Queue { .. },
             ) => return Err(self.not_now("queued")),
             (
+                State::Waiting { .. }
+                | State::Queued(_)
+                | State::Running(_)
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Hold { .. },
+            ) => return Err(self.not_now("held")),
+            (
                 State::Pending { .. }
+                | State::Waiting { .. }
                 | State::Running(_)
                 | State::Retrying { .. }
                 | State::Completed { .. }
@@ -139,9 +169,10 @@ impl Execution {
                 | State::Skipped { .. },
                 Event::Claim { .. },
             ) => return Err(self.not_now("claimed")),
-            (State::Pending { .. }, Event::Finish(_)) => return Err(self.not_now("finished")),
+            (State::Pending { .. } | State::Waiting { .. }, Event::Finish(_)) => return Err(self.not_now("finished")),
             (
                 State::Pending { .. }
+                | State::Waiting { .. }
                 | State::Queued(_)
                 | State::Retrying { .. }
                 | State::Completed { .. }
@@ -166,6 +197,7 @@ impl Execution {
             ) => return Err(self.not_now("skipped")),
             (
                 State::Pending { .. }
+                | State::Waiting { .. }
                 | State::Queued(_)
                 | State::Running(_)
                 | State::Retrying { .. }

@@ -14,6 +14,13 @@ pub enum State {
         /// When it is due.
         due: Timestamp,
     },
+    /// Due, waiting for an earlier execution of its job to end: its job's overlap rule holds it.
+    Waiting {
+        /// When it was due.
+        due: Timestamp,
+        /// Since when it waits.
+        since: Timestamp,
+    },
     /// Due, waiting for a worker.
     Queued(Queued),
     /// Claimed by a session.
@@ -113,7 +120,7 @@ impl State {
     /// The name that answers use.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Pending { .. } => "PENDING",
+            Self::Pending { .. } | Self::Waiting { .. } => "PENDING",
             Self::Queued(_) => "QUEUED",
             Self::Running(_) => "RUNNING",
             Self::Retrying { .. } => "RETRYING",
@@ -127,7 +134,11 @@ impl State {
     /// Whether nothing will happen any more by itself.
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::Pending { .. } | Self::Queued(_) | Self::Running(_) | Self::Retrying { .. } => false,
+            Self::Pending { .. }
+            | Self::Waiting { .. }
+            | Self::Queued(_)
+            | Self::Running(_)
+            | Self::Retrying { .. } => false,
             Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } | Self::Skipped { .. } => true,
         }
     }

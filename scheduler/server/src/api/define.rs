@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{Job, Misfire, MisfirePolicy, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, Misfire, MisfirePolicy, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::cron::CronError;
 use compline_core::schedule::retry::RetryRule;
 use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
@@ -120,6 +120,9 @@ impl Checked {
             parameters: self.parameters,
             lane: self.lane,
             misfire: self.misfire,
+            overlap: Overlap::default(),
+            splay: Duration::ZERO,
+            bounds: Bounds::default(),
             retry: self.retry,
             limits: self.limits,
             labels: self.labels,

@@ -2,7 +2,7 @@
 
 use compline_core::Timestamp;
 use compline_core::execution::{Attempt, Cost, Execution, Outcome, State};
-use compline_core::job::{Job, MisfirePolicy};
+use compline_core::job::Job;
 use compline_core::schedule::retry::RetryRule;
 use compline_core::time::duration;
 use compline_runtime::ComponentInfo;
@@ -41,7 +41,7 @@ pub fn execution(seen: &ExecutionSeen) -> ExecutionView {
 
 fn due(state: &State) -> Option<Timestamp> {
     match state {
-        State::Pending { due } | State::Retrying { due } => Some(*due),
+        State::Pending { due } | State::Waiting { due, .. } | State::Retrying { due } => Some(*due),
         _ => None,
     }
 }
@@ -52,6 +52,7 @@ fn reason(state: &State) -> Option<String> {
             Some(reason.clone())
         }
         State::Pending { .. }
+        | State::Waiting { .. }
         | State::Queued(_)
         | State::Running(_)
         | State::Retrying { .. }
@@ -185,7 +186,6 @@ fn task_of_job(job: &Job) -> TaskOfJob {
 }
 
 fn definition(job: &Job) -> JobDefinition {
-    let MisfirePolicy::RunAll = job.misfire.policy;
     let delays = match &job.retry {
         RetryRule::Delays(delays) => delays.iter().copied().map(duration::format).collect(),
         // Requests can't ask for it yet; a row that another version wrote is shown by what it amounts to.
@@ -201,12 +201,12 @@ fn definition(job: &Job) -> JobDefinition {
         parameters: bytes_as_json(&job.parameters),
         lane: job.lane.clone(),
         misfire: MisfireBody {
-            policy: Some("run_all".to_owned()),
+            policy: Some(job.misfire.policy.as_str().to_owned()),
             deadline: Some(duration::format(job.misfire.deadline)),
             cap: Some(job.misfire.cap),
         },
-        overlap: "allow".to_owned(),
-        splay: "0s".to_owned(),
+        overlap: job.overlap.as_str().to_owned(),
+        splay: duration::format(job.splay),
         retry: RetryBody { delays: Some(delays) },
         limits: LimitsBody {
             fuel: Some(job.limits.fuel),

@@ -139,7 +139,7 @@ fn write(ctx: &Ctx, tx: &Tx, new: &NewJob, row: &JobRow, first: Timestamp) -> Re
     // must conflict then, or it would begin the slot again.
     tx.depend_on(&job::key(job.id));
     job::put(tx, job.id, row);
-    job::put_run(tx, job.id, &JobRun { next: Some(next), starts: 0 })?;
+    job::put_run(tx, job.id, &JobRun { next: Some(next), ..JobRun::default() })?;
     job::add_to_listings(tx, job);
     execution::put(tx, &execution)?;
     execution::add_open(tx, execution.id.shard(), execution.id.bucket_hour(), 1);

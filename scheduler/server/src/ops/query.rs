@@ -89,7 +89,7 @@ pub async fn job(ctx: &Ctx, tenant: &TenantId, id: JobId) -> Result<Option<JobSe
 fn seen(ctx: &Ctx, id: JobId, row: Option<JobRow>, run: Option<JobRun>) -> Result<Option<JobSeen>, StoreError> {
     let Some(row) = row else { return Ok(None) };
     let parsed = ctx.jobs.parsed(id, &row)?;
-    let run = run.unwrap_or(JobRun { next: None, starts: 0 });
+    let run = run.unwrap_or_default();
     Ok(Some(JobSeen { id, revision: row.revision, state: row.state, parsed, run }))
 }
 

@@ -3,7 +3,6 @@
 use compline_core::Timestamp;
 use compline_core::execution::Execution;
 use compline_core::ids::{SessionId, ShardId};
-use compline_core::job::JobRun;
 use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan};
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
@@ -108,7 +107,7 @@ async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<(Snapshot, Jobs), Stor
             state: job_row.state,
             schedule: parsed.schedule.clone(),
             misfire: parsed.job.misfire,
-            run: run.unwrap_or(JobRun { next: None, starts: 0 }),
+            run: run.unwrap_or_default(),
         };
         jobs.insert(row.job, parsed);
         let execution = execution.map(|row| row.execution);

@@ -10,9 +10,9 @@ use crate::keys::{KeyBuilder, Table};
 use crate::{StoreError, Tx};
 
 const NAME: &str = "job";
-const SCHEMA: u8 = 1;
+const SCHEMA: u8 = 2;
 const RUN_NAME: &str = "job run";
-const RUN_SCHEMA: u8 = 1;
+const RUN_SCHEMA: u8 = 2;
 
 /// A job's row. Its head (revision, state) is readable without decoding the definition, so that tick and claim can use a cached one.
 #[derive(Debug, Clone, PartialEq, Eq)]

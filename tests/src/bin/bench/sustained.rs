@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use compline_core::ids::{JobId, TaskDigest, TenantId};
-use compline_core::job::{Job, Misfire, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, Misfire, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_runtime::{CompileLimits, CompilePlace, Compiler, Engine, EngineConfig};
@@ -118,6 +118,9 @@ pub fn job(ctx: &Ctx, digest: TaskDigest) -> Job {
         parameters: Bytes::from_static(PARAMETERS.as_bytes()),
         lane: "default".to_owned(),
         misfire: Misfire::default(),
+        overlap: Overlap::default(),
+        splay: Duration::ZERO,
+        bounds: Bounds::default(),
         retry: RetryRule::default(),
         limits: RunLimits::default(),
         labels: std::collections::BTreeMap::new(),
