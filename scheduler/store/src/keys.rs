@@ -3,7 +3,8 @@
 //! ```text
 //! prefix  table      key after the prefix                           value               written by             read by
 //! ──────  ─────────  ─────────────────────────────────────────────  ──────────────────  ─────────────────────  ─────────────────────
-//! 0x01    meta       name                                           per name            first start            every start
+//! 0x01    meta       name: store, starts, import                    per name            first start, import,   every start, export,
+//!                                                                                       sessions' starts       import
 //! 0x02    task       tenant 0 name                                  tags, versions      push                   create, api
 //! 0x03    version    tenant 0 digest                                what it is          push                   create, executors, api
 //! 0x04    blob       digest, chunk (u32)                            component bytes     push                   executors
@@ -37,15 +38,37 @@
 //!
 //! Names (tenant, task, lane, job) have no zero byte: they are checked where they come in.
 
+use std::fmt;
+
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId, TaskDigest, TenantId};
 
-/// The tables, by their prefix byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "the diagram above says what each is")]
-pub enum Table {
+/// The enum of tables, and the list of all its members, from one place: a table that is added to the one is in the other.
+macro_rules! tables {
+    ($($name:ident = $prefix:literal,)*) => {
+        /// The tables, by their prefix byte.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "the diagram above says what each is")]
+        pub enum Table {
+            $($name = $prefix,)*
+        }
+
+        impl Table {
+            /// All tables, in the order of their keys.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            fn identifier(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+tables! {
     Meta = 0x01,
     Task = 0x02,
     Version = 0x03,
@@ -70,6 +93,32 @@ pub enum Table {
     JobFailed = 0x33,
     Ledger = 0x38,
     Request = 0x40,
+}
+
+impl Table {
+    /// The table that a key belongs to, if this build knows it.
+    pub fn of(key: &[u8]) -> Option<Self> {
+        let prefix = *key.first()?;
+        Self::ALL.iter().copied().find(|table| *table as u8 == prefix)
+    }
+
+    /// The range of all its keys.
+    pub(crate) fn range(self) -> (Bytes, Bytes) {
+        KeyBuilder::new(self).prefix()
+    }
+}
+
+impl fmt::Display for Table {
+    /// Its name as the diagram has it: words in lower case.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, letter) in self.identifier().char_indices() {
+            if at > 0 && letter.is_ascii_uppercase() {
+                f.write_str(" ")?;
+            }
+            write!(f, "{}", letter.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
 }
 
 /// A key under construction.
@@ -211,6 +260,14 @@ mod tests {
             bytes.copy_from_slice(&key[1..9]);
             assert_eq!(from_sortable(bytes), second * 1_000_000);
         }
+    }
+
+    #[test]
+    fn all_tables_are_listed_in_the_order_of_their_keys() {
+        assert!(Table::ALL.is_sorted_by(|left, right| (*left as u8) < *right as u8));
+        assert_eq!(Table::of(&[0x0a, 1]), Some(Table::TenantJob));
+        assert_eq!((Table::of(&[0x06]), Table::of(&[])), (None, None));
+        assert_eq!(Table::TenantJob.to_string(), "tenant job");
     }
 
     #[test]

@@ -77,6 +77,34 @@ fn encode(execution: &Execution, incarnation: u32, stamp: Stamp) -> Result<Bytes
     Ok(value)
 }
 
+/// A queued execution's value without the stamp of the store that it lies in.
+pub(crate) fn without_stamp(value: &[u8]) -> Bytes {
+    let mut bare = BytesMut::from(value);
+    bare[INCARNATION_AT..FIELDS_AT].fill(0);
+    bare.freeze()
+}
+
+/// The value of a queued execution that has no stamp.
+pub(crate) fn encode_without_stamp(execution: &Execution) -> Result<Bytes, StoreError> {
+    encode(execution, 0, Stamp([0; Stamp::BYTES])).map(BytesMut::freeze)
+}
+
+/// Gives a queued execution's value the stamp of this commit.
+pub(crate) fn restamp(tx: &Tx, key: Bytes, value: &[u8], incarnation: u32, index: u16) {
+    let mut stamped = value.to_vec();
+    stamped[INCARNATION_AT..STAMP_AT].copy_from_slice(&incarnation.to_be_bytes());
+    stamped[STAMP_AT..FIELDS_AT].copy_from_slice(&Stamp::unset(index).0);
+    tx.set_stamped_value(key, stamped, STAMP_AT);
+}
+
+/// The incarnation in which a row got its stamp.
+pub(crate) fn incarnation(key: &[u8], value: &[u8]) -> Result<u32, StoreError> {
+    Ok(u32::from_be_bytes(
+        super::key_field(NAME, value, INCARNATION_AT)
+            .map_err(|_| StoreError::unreadable(NAME, key, "shorter than its head"))?,
+    ))
+}
+
 /// The execution in a row's value.
 pub fn decode(key: &[u8], value: &[u8]) -> Result<ExecutionRow, StoreError> {
     super::expect_schema(NAME, SCHEMA, key, value)?;

@@ -99,6 +99,18 @@ pub struct Ready {
     pub digest: TaskDigest,
 }
 
+impl Ready {
+    /// The value of its row.
+    pub(crate) fn encode(&self) -> Result<Bytes, StoreError> {
+        Ok(super::encode(READY, READY_SCHEMA, self)?.into())
+    }
+
+    /// What a row's value says.
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, StoreError> {
+        super::decode(READY, READY_SCHEMA, key, value)
+    }
+}
+
 /// A part of a lane: the unit that claimers pick, so that they rarely meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part<'a> {
@@ -111,6 +123,11 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// The front of the keys of its rows, up to their stamps.
+    pub(crate) fn prefix_bytes(self) -> Bytes {
+        self.prefix().build()
+    }
+
     fn prefix(self) -> KeyBuilder {
         KeyBuilder::new(Table::Ready).name(self.lane).u8(self.zone).u8(self.partition)
     }
@@ -120,7 +137,7 @@ impl Part<'_> {
         let prefix = self.prefix();
         let stamp_at = prefix.len();
         let key = prefix.bytes(&Stamp::unset(index).0).into_vec();
-        tx.set_stamped_key(key, stamp_at, super::encode(READY, READY_SCHEMA, ready)?.into());
+        tx.set_stamped_key(key, stamp_at, ready.encode()?);
         Ok(())
     }
 
@@ -132,7 +149,7 @@ impl Part<'_> {
         let [zone, partition] = super::key_field(READY, key, 1 + lane.len() + 1)?;
         let part = Part { lane, zone, partition };
         let stamp = Stamp(super::key_field(READY, key, part.prefix().len())?);
-        Ok((part, stamp, super::decode(READY, READY_SCHEMA, key, value)?))
+        Ok((part, stamp, Ready::decode(key, value)?))
     }
 
     /// The first rows. Not part of conflict detection: whoever takes one says so with [`Part::take`].
@@ -144,7 +161,7 @@ impl Part<'_> {
             .iter()
             .map(|pair| {
                 let stamp = Stamp(super::key_field(READY, &pair.key, at)?);
-                Ok((stamp, super::decode(READY, READY_SCHEMA, &pair.key, &pair.value)?))
+                Ok((stamp, Ready::decode(&pair.key, &pair.value)?))
             })
             .collect()
     }

@@ -52,9 +52,10 @@ pub async fn is_current(tx: &Tx, node: &str, session: SessionId) -> Result<bool,
     Ok(get(tx, node, Read::Serializable).await?.is_some_and(|current| current.id == session))
 }
 
-/// Begins a node's session.
+/// Begins a node's session, and counts it.
 pub fn put(tx: &Tx, node: &str, session: &Session) -> Result<(), StoreError> {
     tx.set(key(node), super::encode(NAME, SCHEMA, session)?.into());
+    super::meta::note_start(tx);
     Ok(())
 }
 
