@@ -142,6 +142,7 @@ impl<'s> Scan<'s> {
                     }
                 },
                 State::Pending { .. }
+                | State::Waiting { .. }
                 | State::Retrying { .. }
                 | State::Completed { .. }
                 | State::Failed { .. }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cause, Event, Execution, State};
 use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, ShardCount, TaskDigest, TenantId};
-use compline_core::job::{Job, JobState, Misfire, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, JobState, Misfire, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_core::tick::partition_of;
@@ -119,6 +120,9 @@ fn random_job(random: &mut fastrand::Rng) -> Job {
         parameters: Bytes::from(vec![b'x'; random.usize(..5_000)]),
         lane: LANES[random.usize(..LANES.len())].to_owned(),
         misfire: Misfire::default(),
+        overlap: Overlap::default(),
+        splay: Duration::ZERO,
+        bounds: Bounds::default(),
         retry: RetryRule::default(),
         limits: RunLimits::default(),
         labels: BTreeMap::new(),
