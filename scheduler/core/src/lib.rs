@@ -6,6 +6,7 @@
 pub mod execution;
 pub mod ids;
 pub mod job;
+pub mod ledger;
 pub mod schedule;
 pub mod tick;
 pub mod time;

@@ -11,6 +11,7 @@ use crate::Timestamp;
 use crate::execution::{Cause, Event, Execution, IllegalTransition, State};
 use crate::ids::{ExecutionId, JobId, ShardCount};
 use crate::job::{JobRun, JobState, Misfire, NextSlot};
+use crate::ledger::SkipReason;
 use crate::schedule::Schedule;
 use crate::time::duration;
 
@@ -121,15 +122,8 @@ pub struct Missed {
     pub from: Timestamp,
     /// The stretch's end: no slot at or after it is meant.
     pub until: Timestamp,
-    /// Why, in a word.
-    pub reason: MissReason,
-}
-
-/// Why a slot did not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MissReason {
-    /// It was later than the misfire deadline allows.
-    Misfire,
+    /// Why they do not.
+    pub reason: SkipReason,
 }
 
 /// Decides about every item that is due by `now`. Items that are not due yet are left out of the plan.
@@ -176,7 +170,7 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
         }
         // What a pause leaves out is not missed: a resume plans anew.
         JobState::Paused => {
-            let skip = Event::Skip { at: now, reason: "its job is paused".to_owned() };
+            let skip = Event::Skip { at: now, reason: SkipReason::Paused, detail: "its job is paused".to_owned() };
             return end(execution, &skip, Some(Advance { run: stop, next: None, missed: None }));
         }
         JobState::Active => {}
@@ -190,10 +184,11 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
     // The whole stretch that is too late goes in one step, so that a long outage is a few writes.
     let second = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
     let missed =
-        second.filter(|second| *second < until).map(|from| Missed { from, until, reason: MissReason::Misfire });
+        second.filter(|second| *second < until).map(|from| Missed { from, until, reason: SkipReason::Misfire });
     let skip = Event::Skip {
         at: now,
-        reason: format!(
+        reason: SkipReason::Misfire,
+        detail: format!(
             "misfire: {} late; slots over {} late, and of the others all but the newest {}, do not run",
             duration::format(now.saturating_since(execution.slot)),
             duration::format(job.misfire.deadline),
@@ -279,13 +274,4 @@ fn end(execution: &Execution, event: &Event, advance: Option<Advance>) -> Action
 
 fn or_stale(applied: Result<Execution, IllegalTransition>, action: impl FnOnce(Execution) -> Action) -> Action {
     applied.map_or(Action::Drop(Stale::NotWaiting), action)
-}
-
-impl MissReason {
-    /// The word that the ledger uses.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Misfire => "misfire",
-        }
-    }
 }

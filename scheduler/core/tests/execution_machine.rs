@@ -10,6 +10,7 @@ use compline_core::execution::{
 };
 use compline_core::ids::{ClaimId, ExecutionId, Fence, JobId, SessionId, ShardCount};
 use compline_core::job::{JobRun, JobState, Misfire, MisfirePolicy};
+use compline_core::ledger::SkipReason;
 use compline_core::schedule::Schedule;
 use compline_core::schedule::cron::CronExpr;
 use compline_core::schedule::zone::Zone;
@@ -95,7 +96,7 @@ impl World {
             Ask::Lost => Event::Lost { at: now, partition: 0 },
             Ask::HandBack { stale } => Event::HandBack { fence: fence(*stale), at: now, partition: 0 },
             Ask::Cancel => Event::Cancel { at: now, reason: "asked".to_owned() },
-            Ask::Skip => Event::Skip { at: now, reason: "asked".to_owned() },
+            Ask::Skip => Event::Skip { at: now, reason: SkipReason::Misfire, detail: "asked".to_owned() },
             Ask::Redrive => Event::Redrive { at: now },
         }
     }

@@ -29,7 +29,7 @@
 //! 0x31    all runs   tenant 0 execution id                          -                   create, tick           api
 //! 0x32    failed     tenant 0 execution id                          -                   complete, reap         api
 //! 0x33    job failed job id, execution id                           -                   complete, reap         api
-//! 0x38    ledger     job id, slot micros                            until, reason       tick                   api
+//! 0x38    ledger     job id, micros, 0 | 1 revision                 stretch | change     tick, edits            api
 //! 0x40    request    tenant 0 idempotency key                       body hash, result   create                 create
 //! ```
 //!

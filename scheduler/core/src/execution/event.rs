@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{Cost, Outcome};
 use crate::Timestamp;
 use crate::ids::{ClaimId, Fence, SessionId};
+use crate::ledger::SkipReason;
 
 /// What happens to an execution.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +63,9 @@ pub enum Event {
         /// When that was decided.
         at: Timestamp,
         /// Why.
-        reason: String,
+        reason: SkipReason,
+        /// The same in a sentence, with its numbers.
+        detail: String,
     },
     /// Its owner wants another try after the last.
     Redrive {

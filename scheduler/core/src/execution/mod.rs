@@ -123,8 +123,8 @@ impl Execution {
                 }
                 next.state = State::Cancelled { at: *at, reason: reason.clone() };
             }
-            (State::Pending { .. } | State::Waiting { .. }, Event::Skip { at, reason }) => {
-                next.state = State::Skipped { at: *at, reason: reason.clone() };
+            (State::Pending { .. } | State::Waiting { .. }, Event::Skip { at, reason, detail }) => {
+                next.state = State::Skipped { at: *at, reason: *reason, detail: detail.clone() };
             }
             (State::Failed { .. }, Event::Redrive { at }) => {
                 next.state = State::Retrying { due: *at };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cost, Outcome};
 use crate::Timestamp;
 use crate::ids::{ClaimId, Fence, SessionId};
+use crate::ledger::SkipReason;
 
 /// Where an execution stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,8 +54,10 @@ pub enum State {
     Skipped {
         /// When that was decided.
         at: Timestamp,
-        /// Why, in a sentence.
-        reason: String,
+        /// Why.
+        reason: SkipReason,
+        /// The same in a sentence, with its numbers.
+        detail: String,
     },
 }
 

@@ -48,7 +48,7 @@ fn due(state: &State) -> Option<Timestamp> {
 
 fn reason(state: &State) -> Option<String> {
     match state {
-        State::Failed { reason, .. } | State::Cancelled { reason, .. } | State::Skipped { reason, .. } => {
+        State::Failed { reason, .. } | State::Cancelled { reason, .. } | State::Skipped { detail: reason, .. } => {
             Some(reason.clone())
         }
         State::Pending { .. }

@@ -6,9 +6,8 @@ use compline_core::ids::{SessionId, ShardId};
 use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan};
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
-use compline_store::tables::history::LedgerRow;
 use compline_store::tables::queue::{Due, Part, Ready, ZONE_DEFAULT};
-use compline_store::tables::{execution, history, job, lease, queue};
+use compline_store::tables::{execution, history, job, lease, ledger, queue};
 use compline_store::{StoreError, TransactOptions, Tx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -171,8 +170,7 @@ fn write_advance(
 ) -> Result<Option<Due>, StoreError> {
     job::put_run(tx, execution.job, &advance.run)?;
     if let Some(missed) = &advance.missed {
-        let row = LedgerRow { until: missed.until, reason: missed.reason.as_str().to_owned() };
-        history::add_to_ledger(tx, execution.job, missed.from, &row)?;
+        ledger::add_range(tx, execution.job, missed.from, missed.until, missed.reason)?;
     }
     let (Some(next), Some(planned)) = (&advance.next, &advance.run.next) else { return Ok(None) };
     execution::put(tx, next)?;

@@ -4,15 +4,13 @@ use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::Execution;
 use compline_core::ids::{ExecutionId, JobId, TenantId};
-use serde::{Deserialize, Serialize};
 
 use super::nothing;
 use crate::backend::{RangeQuery, Read};
-use crate::keys::{KeyBuilder, Table, from_sortable};
+use crate::keys::{KeyBuilder, Table};
 use crate::{StoreError, Tx};
 
 const NAME: &str = "history";
-const SCHEMA: u8 = 1;
 
 /// Which listing.
 #[derive(Debug, Clone, Copy)]
@@ -114,36 +112,4 @@ pub fn add(tx: &Tx, tenant: &TenantId, execution: &Execution) {
 pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.set(KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution.id).build(), nothing());
     tx.set(KeyBuilder::new(Table::JobFailed).job(execution.job).execution(execution.id).build(), nothing());
-}
-
-/// A stretch of a job's slots that have no execution, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LedgerRow {
-    /// The stretch's end: no slot at or after it is meant.
-    pub until: Timestamp,
-    /// Why, in a word.
-    pub reason: String,
-}
-
-/// Writes down a stretch of slots that have no execution.
-pub fn add_to_ledger(tx: &Tx, job: JobId, from: Timestamp, row: &LedgerRow) -> Result<(), StoreError> {
-    let key = KeyBuilder::new(Table::Ledger).job(job).micros(from).build();
-    tx.set(key, super::encode("ledger", SCHEMA, row)?.into());
-    Ok(())
-}
-
-/// The newest stretches of a job's ledger, each with its first slot.
-pub async fn ledger(tx: &Tx, job: JobId, limit: usize) -> Result<Vec<(Timestamp, LedgerRow)>, StoreError> {
-    let (begin, end) = KeyBuilder::new(Table::Ledger).job(job).prefix();
-    let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: true, read: Read::Snapshot }).await?;
-    pairs.into_iter().map(|pair| decode_ledger(&pair.key, &pair.value).map(|(_, from, row)| (from, row))).collect()
-}
-
-/// The job, the first slot and the rest of the stretch with this key and value.
-pub fn decode_ledger(key: &[u8], value: &[u8]) -> Result<(JobId, Timestamp, LedgerRow), StoreError> {
-    let job = JobId::from_bytes(super::key_field("ledger", key, 1)?);
-    let micros = from_sortable(super::key_field("ledger", key, 1 + JobId::BYTES)?);
-    let from = Timestamp::from_unix_micros(micros)
-        .ok_or_else(|| StoreError::unreadable("ledger", key, "instant out of range"))?;
-    Ok((job, from, super::decode("ledger", SCHEMA, key, value)?))
 }

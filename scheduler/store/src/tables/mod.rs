@@ -7,6 +7,7 @@ pub mod execution;
 pub mod history;
 pub mod job;
 pub mod lease;
+pub mod ledger;
 pub mod meta;
 pub mod queue;
 pub mod request;

@@ -9,6 +9,7 @@ use compline_core::Timestamp;
 use compline_core::execution::{Cause, Event, Execution, State};
 use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, ShardCount, TaskDigest, TenantId};
 use compline_core::job::{Bounds, Job, JobState, Misfire, Overlap, RunLimits, TaskRef};
+use compline_core::ledger::SkipReason;
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_core::tick::partition_of;
@@ -148,7 +149,7 @@ impl Made<'_> {
         let queue = Event::Queue { at: now(), partition };
         let claim = Event::Claim { at: now(), session: self.session, node: "dead-node".to_owned(), claim: self.claim };
         let cancel = Event::Cancel { at: now(), reason: "because".to_owned() };
-        let skip = Event::Skip { at: now(), reason: "because".to_owned() };
+        let skip = Event::Skip { at: now(), reason: SkipReason::Misfire, detail: "because".to_owned() };
         let events: &[Event] = match self.kind {
             0 => &[],
             1 => &[skip],

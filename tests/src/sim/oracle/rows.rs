@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use compline_core::Timestamp;
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
 use compline_core::job::JobRun;
 use compline_store::keys::Table;
 use compline_store::tables::execution::ExecutionRow;
-use compline_store::tables::history::LedgerRow;
 use compline_store::tables::job::JobRow;
 use compline_store::tables::lease::Lease;
+use compline_store::tables::ledger::{Entry, Stretch};
 use compline_store::tables::queue::{Due, Part, Ready};
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, history, job, lease, queue, running, session};
+use compline_store::tables::{execution, job, lease, ledger, queue, running, session};
 use compline_store::{Stamp, StoreError};
 
 use crate::sim::backend::{Author, SIGNATURE};
@@ -43,7 +42,7 @@ pub struct Commit {
     /// What their policies read.
     pub runs: Vec<(JobId, Option<JobRun>)>,
     /// Stretches of slots that have no execution.
-    pub stretches: Vec<(JobId, Timestamp, LedgerRow)>,
+    pub stretches: Vec<(JobId, Stretch)>,
     /// Open rows by bucket.
     pub open: Vec<(ShardId, u32, i64)>,
     /// Executions that were listed under their job.
@@ -141,7 +140,10 @@ impl Reader {
         } else if is(Table::Ledger)
             && let Some(value) = value
         {
-            commit.stretches.push(history::decode_ledger(key, value)?);
+            let (job, entry) = ledger::decode(key, value)?;
+            if let Entry::Stretch(stretch) = entry {
+                commit.stretches.push((job, stretch));
+            }
         } else if is(Table::Bucket)
             && let Some(value) = value
         {

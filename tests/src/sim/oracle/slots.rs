@@ -37,8 +37,8 @@ impl Oracle {
 
     /// New slots and stretches against the schedule.
     pub(super) fn check_slots(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
-        for (job, from, row) in &commit.stretches {
-            self.check_stretch(*job, *from, row.until, moment)?;
+        for (job, stretch) in &commit.stretches {
+            self.check_stretch(*job, stretch.from, stretch.until, moment)?;
         }
         let born = commit.executions.values().map(|row| &row.execution);
         for execution in born.filter(|execution| !self.executions.contains_key(&execution.id)).collect::<Vec<_>>() {

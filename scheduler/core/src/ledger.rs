@@ -1,0 +1,72 @@
+//! The words of the ledger: why a slot did not run, and what its owner did to its job meanwhile.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::ScheduleSpec;
+
+/// Why a slot did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SkipReason {
+    /// It was later than its job's misfire rule allows.
+    Misfire,
+    /// An earlier execution of its job was still under way.
+    Overlap,
+    /// Its job was paused.
+    Paused,
+    /// It lies outside its job's life: before its start, after its end, beyond its last run, or after its deletion.
+    Ended,
+    /// Its job was edited, and it was a slot of the schedule before.
+    Edited,
+    /// A quota was used up.
+    Quota,
+    /// Something of ours failed.
+    Error,
+}
+
+impl SkipReason {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Misfire, Self::Overlap, Self::Paused, Self::Ended, Self::Edited, Self::Quota, Self::Error];
+
+    /// The word that answers, metrics and filters use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Misfire => "misfire",
+            Self::Overlap => "overlap",
+            Self::Paused => "paused",
+            Self::Ended => "ended",
+            Self::Edited => "edited",
+            Self::Quota => "quota",
+            Self::Error => "error",
+        }
+    }
+
+    /// The same as a sentence that needs no context.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Misfire => "too late for the job's misfire rule",
+            Self::Overlap => "an earlier execution of the job was still under way",
+            Self::Paused => "the job was paused",
+            Self::Ended => "outside the job's life",
+            Self::Edited => "the job was edited meanwhile",
+            Self::Quota => "a quota was used up",
+            Self::Error => "the scheduler failed",
+        }
+    }
+}
+
+/// What an owner did to a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Stopped its schedule.
+    Paused,
+    /// Let its schedule go on.
+    Resumed,
+    /// Changed its definition. What the schedule was until then comes along, so that earlier slots can still be counted.
+    Edited {
+        /// The schedule up to this moment.
+        schedule_before: ScheduleSpec,
+    },
+    /// Ended it.
+    Deleted,
+}
