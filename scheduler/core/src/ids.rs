@@ -211,6 +211,16 @@ impl RequestId {
         Self(random.to_be_bytes())
     }
 
+    /// The request that a failure for good stands for: one per execution and number of attempts, so that a redriven one can fail again.
+    pub fn of_failure(failed: ExecutionId, attempts: u32) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(failed.0);
+        hasher.update(attempts.to_be_bytes());
+        let mut bytes = [0; Self::BYTES];
+        bytes.copy_from_slice(&hasher.finalize()[..Self::BYTES]);
+        Self(bytes)
+    }
+
     /// The request that an idempotency key stands for, so that a repeat is the same one.
     pub fn of_key(tenant: &TenantId, key: &str) -> Self {
         let mut hasher = Sha256::new();

@@ -41,6 +41,8 @@ pub struct Job {
     pub retry: RetryRule,
     /// What one attempt may use.
     pub limits: RunLimits,
+    /// What runs when one of its executions has failed for good.
+    pub on_failure: Option<OnFailure>,
     /// Words by which its owner finds it again.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
@@ -57,6 +59,15 @@ pub struct TaskRef {
     pub reference: String,
     /// The version that it meant then.
     pub digest: TaskDigest,
+}
+
+/// What runs when an execution has failed for good, so that somebody is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnFailure {
+    /// The task that is told.
+    pub task: TaskRef,
+    /// What it is handed beside the failure: JSON, or nothing.
+    pub parameters: Bytes,
 }
 
 /// What one attempt may use.

@@ -53,6 +53,8 @@ pub struct Metrics {
     pub unreadable_rows: Counter,
     /// Attempts that run at this moment.
     pub running: Gauge,
+    /// Executions that were laid down as dead letters.
+    pub dead_letters: Counter,
 }
 
 /// Up to an hour, to three digits.
@@ -74,6 +76,7 @@ impl Default for Metrics {
             lags: Mutex::new(new_lags()),
             unreadable_rows: Counter::default(),
             running: Gauge::default(),
+            dead_letters: Counter::default(),
         };
         {
             let mut registry = metrics.registry.lock();
@@ -92,6 +95,7 @@ impl Default for Metrics {
             registry.register("reports", "Reports of ended attempts, by the store's answer", metrics.reports.clone());
             registry.register("start_lag_seconds", "Actual start less promised start", metrics.start_lag.clone());
             registry.register("unreadable_rows", "Rows met that could not be read", metrics.unreadable_rows.clone());
+            registry.register("dead_letters", "Executions that failed for good", metrics.dead_letters.clone());
             registry.register("attempts_running", "Attempts that run now", metrics.running.clone());
         }
         metrics

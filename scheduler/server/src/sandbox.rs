@@ -126,7 +126,7 @@ impl Runner for Sandbox {
     }
 
     async fn run(&self, run: &Run, cancel: &CancellationToken) -> Ran {
-        match self.inner.program(&run.job.job.task.digest) {
+        match self.inner.program(&run.execution.task(&run.job.job).digest) {
             Some(Ok(program)) => ran(program.run(invocation(run), cancel.cancelled()).await),
             Some(Err(reason)) => host_error(format!("the component cannot be run: {reason}")),
             None => host_error("the component made room for others before it ran".to_owned()),
@@ -145,7 +145,7 @@ fn invocation(run: &Run) -> Invocation {
             tenant: job.tenant.as_str().to_owned(),
             lag_ms: u64::try_from(run.lag.as_millis()).unwrap_or(u64::MAX),
         },
-        input: job.parameters.clone(),
+        input: run.execution.input(job).clone(),
         limits: limits(&job.limits),
     }
 }

@@ -30,6 +30,8 @@
 //! 0x32    failed     tenant 0 execution id                          -                   complete, reap         api
 //! 0x33    job failed job id, execution id                           -                   complete, reap         api
 //! 0x38    ledger     job id, micros, 0 | 1 revision                 stretch | change     tick, edits            api
+//! 0x48    dead       lane 0 failed micros, execution id             the whole of it      complete, reap         redrive, api
+//! 0x49    dead place execution id                                   lane, failed micros  complete, reap         redrive, drop
 //! 0x40    request    tenant 0 idempotency key                       body hash, result   create                 create
 //! ```
 //!
@@ -93,6 +95,8 @@ tables! {
     JobFailed = 0x33,
     Ledger = 0x38,
     Request = 0x40,
+    Dead = 0x48,
+    DeadPlace = 0x49,
 }
 
 impl Table {

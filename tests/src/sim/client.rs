@@ -97,6 +97,7 @@ fn new_job(
         bounds: Bounds::default(),
         retry: model.retry(),
         limits: RunLimits::default(),
+        on_failure: None,
         labels: BTreeMap::new(),
         created_at: model.created_at,
     };

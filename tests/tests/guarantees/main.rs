@@ -1,6 +1,7 @@
 //! The promises that the project is known by, each as a test of its own, on both backends: one claim among ten racers, a stale fence that
 //! changes nothing, rows of one commit that all stay, a job created a second before it is due, and an idle server that does almost nothing.
 
+mod failure;
 mod world;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,12 @@ use compline_server::passes::{complete, reap};
 use compline_store::backend::Read;
 use compline_store::tables::queue::{Part, Ready};
 use compline_store::tables::{execution, job, running};
+use failure::{
+    a_dead_letter_outlives_its_row_and_brings_it_back, a_dropped_letter_leaves_the_history_as_it_is,
+    a_redriven_execution_keeps_its_id_and_history_and_begins_anew, poison_is_a_dead_letter_too,
+    the_named_task_is_told_once_and_its_own_failure_tells_nobody,
+    what_failed_for_good_is_a_dead_letter_with_its_reason,
+};
 use tokio_util::sync::CancellationToken;
 use world::{World, report};
 
@@ -42,6 +49,12 @@ on_both_backends!(
     two_batches_with_stamped_keys_in_one_commit_keep_all_their_rows,
     what_a_silent_node_held_goes_to_another,
     an_unreadable_job_keeps_only_its_own_run_from_being_given_back,
+    what_failed_for_good_is_a_dead_letter_with_its_reason,
+    poison_is_a_dead_letter_too,
+    the_named_task_is_told_once_and_its_own_failure_tells_nobody,
+    a_redriven_execution_keeps_its_id_and_history_and_begins_anew,
+    a_dead_letter_outlives_its_row_and_brings_it_back,
+    a_dropped_letter_leaves_the_history_as_it_is,
 );
 
 async fn ten_executors_race_for_one_execution_and_one_claims_it(world: World) {

@@ -88,8 +88,13 @@ impl World {
 
     /// Creates a job; returns the execution of its first slot.
     pub async fn create(&self, schedule: ScheduleSpec) -> ExecutionId {
+        self.create_as(schedule, |_| {}).await
+    }
+
+    /// The same, with a definition that is changed first.
+    pub async fn create_as(&self, schedule: ScheduleSpec, change: impl FnOnce(&mut Job)) -> ExecutionId {
         let now = self.ctx.env.now();
-        let job = Job {
+        let mut job = Job {
             id: JobId::new(now, self.ctx.env.random_u128()),
             tenant: TenantId::default_tenant(),
             name: None,
@@ -103,9 +108,11 @@ impl World {
             bounds: Bounds::default(),
             retry: RetryRule::default(),
             limits: RunLimits::default(),
+            on_failure: None,
             labels: std::collections::BTreeMap::new(),
             created_at: now,
         };
+        change(&mut job);
         let id = job.id;
         let new = NewJob { job: ParsedJob::new(job).expect("a schedule"), idempotency: None };
         create_job(&self.ctx, &new).await.expect("a job");

@@ -67,9 +67,9 @@ pub enum Event {
         /// The same in a sentence, with its numbers.
         detail: String,
     },
-    /// Its owner wants another try after the last.
+    /// Its owner wants another try after the last. It begins anew: the attempts before it count no more.
     Redrive {
-        /// When.
+        /// When it is to run.
         at: Timestamp,
     },
 }

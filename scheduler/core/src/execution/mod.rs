@@ -29,6 +29,7 @@ pub use state::{Attempt, Queued, Running, State};
 
 use crate::Timestamp;
 use crate::ids::{ExecutionId, Fence, JobId};
+use crate::job::{Job, TaskRef};
 
 /// How often a worker may be lost under one execution before it is taken for the cause.
 pub const WORKERS_LOST_MAX: u32 = 3;
@@ -52,6 +53,20 @@ pub struct Execution {
     pub output: Option<Bytes>,
     /// Whether it is among its job's live or waiting executions, which only jobs with an overlap rule count. Whoever ends it takes it off.
     pub counted: bool,
+    /// How many attempts no longer count towards any limit: those before the last redrive.
+    pub forgiven: u32,
+    /// What it runs and is handed in place of what its job says.
+    pub instead: Option<Box<Instead>>,
+}
+
+/// What an execution runs and is handed in place of its job's task and parameters. It is fixed when the execution is made, so that an edit of
+/// the job does not change it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instead {
+    /// The task.
+    pub task: TaskRef,
+    /// What is handed to it.
+    pub input: Bytes,
 }
 
 /// Why an execution exists.
@@ -61,12 +76,39 @@ pub enum Cause {
     Schedule,
     /// Somebody asked for it.
     Trigger,
+    /// Another execution of the job failed for good, and the job names a task to be told.
+    Failure {
+        /// That execution.
+        of: ExecutionId,
+    },
 }
 
 impl Execution {
     /// A slot that is planned.
     pub fn planned(id: ExecutionId, job: JobId, slot: Timestamp, due: Timestamp, cause: Cause) -> Self {
-        Self { id, job, slot, cause, state: State::Pending { due }, attempts: Vec::new(), output: None, counted: false }
+        let state = State::Pending { due };
+        Self {
+            id,
+            job,
+            slot,
+            cause,
+            state,
+            attempts: Vec::new(),
+            output: None,
+            counted: false,
+            forgiven: 0,
+            instead: None,
+        }
+    }
+
+    /// The task that it runs: its job's, unless it says otherwise.
+    pub fn task<'a>(&'a self, job: &'a Job) -> &'a TaskRef {
+        self.instead.as_ref().map_or(&job.task, |instead| &instead.task)
+    }
+
+    /// What it is handed: its job's parameters, unless it says otherwise.
+    pub fn input<'a>(&'a self, job: &'a Job) -> &'a Bytes {
+        self.instead.as_ref().map_or(&job.parameters, |instead| &instead.input)
     }
 
     /// The number of the attempt that runs, or that comes next.
@@ -74,9 +116,18 @@ impl Execution {
         self.attempts.len() as u32 + 1
     }
 
-    /// How many attempts count towards the retry rule: a lost worker is not the task's doing.
+    /// How many attempts count towards the retry rule: a lost worker is not the task's doing, and a redrive begins anew.
     pub fn attempts_counted(&self) -> u32 {
-        self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::WorkerLost).count() as u32
+        self.unforgiven().filter(|attempt| attempt.outcome != Outcome::WorkerLost).count() as u32
+    }
+
+    /// How often a worker was lost under it since the last redrive.
+    pub fn workers_lost(&self) -> u32 {
+        self.unforgiven().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count() as u32
+    }
+
+    fn unforgiven(&self) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().skip(self.forgiven as usize)
     }
 
     /// The execution after an event, or why the event does not apply.
@@ -127,6 +178,7 @@ impl Execution {
                 next.state = State::Skipped { at: *at, reason: *reason, detail: detail.clone() };
             }
             (State::Failed { .. }, Event::Redrive { at }) => {
+                next.forgiven = next.attempts.len() as u32;
                 next.state = State::Retrying { due: *at };
                 next.counted = false;
             }
@@ -233,7 +285,7 @@ impl Execution {
 
     fn lose(&mut self, running: &Running, at: Timestamp, partition: u8) {
         self.attempts.push(self.ended(running, None, at, Outcome::WorkerLost, Cost::default()));
-        let lost = self.attempts.iter().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count() as u32;
+        let lost = self.workers_lost();
         self.state = if lost >= WORKERS_LOST_MAX {
             State::Failed { at, reason: format!("poison: its worker was lost {lost} times") }
         } else {

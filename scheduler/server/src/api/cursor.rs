@@ -20,6 +20,8 @@ pub enum Listing {
     JobExecutions = 3,
     /// `GET /v1/tasks`
     Tasks = 4,
+    /// `GET /v1/dead`
+    Dead = 5,
 }
 
 /// The cursor that goes on behind `position`.

@@ -1,27 +1,28 @@
 //! From a request to a job: every field checked, every default filled in.
 
+mod after;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{Bounds, Job, Misfire, MisfirePolicy, Overlap, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, Misfire, MisfirePolicy, OnFailure, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::cron::CronError;
 use compline_core::schedule::retry::RetryRule;
 use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
 use compline_core::time::{duration, instant};
 use serde_json::value::RawValue;
 
-use super::dto::{JobRequest, LimitsBody, MisfireBody, RetryBody, ScheduleBody};
+use self::after::{OnFailureChecked, read_on_failure, read_retry};
+use super::dto::{JobRequest, LimitsBody, MisfireBody, ScheduleBody};
 use crate::config::{Ceilings, LANE_DEFAULT};
 use crate::refusal::{Refusal, near, quoted};
 use crate::words::{self, LABEL_VALUE_CHARS_MAX, LABELS_MAX, TITLE_CHARS_MAX, TaskName};
 
 /// The least memory that an attempt can be given: one page.
 const MEMORY_BYTES_MIN: u64 = 64 << 10;
-/// How many retries a job may ask for.
-const RETRIES_MAX: usize = 20;
 /// The most late slots of one job that may run after an outage.
 const MISFIRE_CAP_MAX: u32 = 100_000;
 
@@ -32,6 +33,8 @@ pub struct Checked {
     pub task: TaskName,
     /// The parameters' JSON text; empty if there are none.
     pub parameters: Bytes,
+    /// What runs when an execution has failed for good.
+    pub on_failure: Option<OnFailureChecked>,
     reference: String,
     name: Option<String>,
     spec: ScheduleSpec,
@@ -52,6 +55,8 @@ pub struct Birth {
     pub tenant: TenantId,
     /// The version that its task means.
     pub task: TaskRef,
+    /// The version that its `on_failure.task` means.
+    pub on_failure: Option<TaskRef>,
     /// The instant of its creation.
     pub now: Timestamp,
 }
@@ -60,7 +65,8 @@ impl Checked {
     /// Checks everything that needs neither the store nor the time.
     pub fn read(request: JobRequest, ceilings: &Ceilings) -> Result<Self, Refusal> {
         refuse_unsupported(&request)?;
-        let JobRequest { name, task, schedule, parameters, lane, misfire, retry, limits, labels, .. } = request;
+        let JobRequest { name, task, schedule, parameters, lane, misfire, retry, limits, on_failure, labels, .. } =
+            request;
         let name = name.filter(|name| !name.is_empty());
         if let Some(name) = &name {
             words::title("name", name, TITLE_CHARS_MAX)?;
@@ -74,11 +80,12 @@ impl Checked {
             name,
             spec,
             schedule,
-            parameters: read_parameters(parameters, ceilings)?,
+            parameters: read_parameters("parameters", parameters, ceilings)?,
             lane,
             misfire: read_misfire(misfire.unwrap_or_default())?,
             retry: read_retry(retry.unwrap_or_default())?,
             limits: read_limits(limits.unwrap_or_default(), ceilings)?,
+            on_failure: on_failure.map(|body| read_on_failure(body, ceilings)).transpose()?,
             labels: read_labels(labels.unwrap_or_default())?,
         };
         checked.check_lifetime(ceilings)?;
@@ -125,6 +132,10 @@ impl Checked {
             bounds: Bounds::default(),
             retry: self.retry,
             limits: self.limits,
+            on_failure: birth.on_failure.map(|task| OnFailure {
+                task,
+                parameters: self.on_failure.map(|checked| checked.parameters).unwrap_or_default(),
+            }),
             labels: self.labels,
             created_at: birth.now,
         })
@@ -156,10 +167,6 @@ fn refuse_unsupported(request: &JobRequest) -> Result<(), Refusal> {
     }
     if request.paused == Some(true) {
         return Err(unsupported("paused", "`true`", "`false`"));
-    }
-    if request.on_failure.is_some() {
-        return Err(Refusal::new("on_failure", "this version runs no task after a failure")
-            .hint("leave the field out, and look for failures with `compline run list --status FAILED`"));
     }
     if let Some(misfire) = &request.misfire {
         only("misfire.policy", misfire.policy.as_deref(), "run_all")?;
@@ -211,12 +218,12 @@ pub fn cron_refusal(field: &str, error: &CronError) -> Refusal {
     Refusal::new(field, format!("{}: {}", error.field, error.detail)).hint(&error.hint)
 }
 
-fn read_parameters(parameters: Option<Box<RawValue>>, ceilings: &Ceilings) -> Result<Bytes, Refusal> {
+fn read_parameters(field: &str, parameters: Option<Box<RawValue>>, ceilings: &Ceilings) -> Result<Bytes, Refusal> {
     let Some(parameters) = parameters else { return Ok(Bytes::new()) };
     let text = parameters.get();
     if text.len() > ceilings.parameters_bytes {
         let detail = format!("they are {} bytes, and at most {} are kept", text.len(), ceilings.parameters_bytes);
-        return Err(Refusal::new("parameters", detail).hint("store the data elsewhere and pass a reference to it"));
+        return Err(Refusal::new(field, detail).hint("store the data elsewhere and pass a reference to it"));
     }
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }
@@ -234,16 +241,6 @@ fn read_misfire(body: MisfireBody) -> Result<Misfire, Refusal> {
             .hint("it is how many late slots run at most after an outage, the newest ones"));
     }
     Ok(Misfire { policy: MisfirePolicy::RunAll, deadline, cap })
-}
-
-fn read_retry(body: RetryBody) -> Result<RetryRule, Refusal> {
-    let Some(delays) = body.delays else { return Ok(RetryRule::default()) };
-    if delays.len() > RETRIES_MAX {
-        let detail = format!("{} retries are asked for, and at most {RETRIES_MAX} are made", delays.len());
-        return Err(Refusal::new("retry.delays", detail).hint("leave some out"));
-    }
-    let read = |(index, text): (usize, &String)| read_duration(&format!("retry.delays[{index}]"), text);
-    Ok(RetryRule::Delays(delays.iter().enumerate().map(read).collect::<Result<_, _>>()?))
 }
 
 fn read_limits(body: LimitsBody, ceilings: &Ceilings) -> Result<RunLimits, Refusal> {

@@ -53,6 +53,8 @@ pub enum Kind {
     UnknownRoute,
     /// The route has no such method.
     MethodNotAllowed,
+    /// The state of what is named does not allow that.
+    WrongState,
     /// Another request with the same idempotency key is in progress.
     InFlight,
     /// The body is larger than its limit.
@@ -84,6 +86,7 @@ impl Kind {
             Self::MethodNotAllowed => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The route has no such method")
             }
+            Self::WrongState => (StatusCode::CONFLICT, "wrong-state", "Its state does not allow that"),
             Self::InFlight => (StatusCode::CONFLICT, "in-flight", "The first request is still in progress"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::UnsupportedMediaType => {

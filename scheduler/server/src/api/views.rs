@@ -2,28 +2,33 @@
 
 use compline_core::Timestamp;
 use compline_core::execution::{Attempt, Cost, Execution, Outcome, State};
-use compline_core::job::Job;
+use compline_core::job::{Job, TaskRef};
 use compline_core::schedule::retry::RetryRule;
 use compline_core::time::duration;
 use compline_runtime::ComponentInfo;
+use compline_store::tables::execution::LogLine;
 use compline_store::tables::session::Session;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
 use super::dto::{
-    AttemptView, CostView, ExecutionView, JobDefinition, JobListItem, JobView, LimitsBody, MisfireBody, NodeView,
-    OutcomeView, RetryBody, ScheduleBody, TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
+    AttemptView, CostView, DeadLetterView, ExecutionView, ExponentialBody, JobDefinition, JobListItem, JobView,
+    LimitsBody, LogLineView, MisfireBody, NodeView, OnFailureView, OutcomeView, RetryBody, ScheduleBody,
+    TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
 };
+use crate::ops::dead::Letter;
 use crate::ops::query::{ExecutionSeen, JobSeen};
 use crate::ops::tasks::{Found, LatePush};
 
 /// An execution.
 pub fn execution(seen: &ExecutionSeen) -> ExecutionView {
     let execution = &seen.execution;
-    let task = seen.job.as_ref().map(|parsed| TaskOfExecution {
-        name: parsed.job.task.name.clone(),
-        digest: parsed.job.task.digest.to_string(),
-    });
+    let task = match (&execution.instead, &seen.job) {
+        (Some(instead), _) => Some(&instead.task),
+        (None, Some(parsed)) => Some(&parsed.job.task),
+        (None, None) => None,
+    };
+    let task = task.map(|task| TaskOfExecution { name: task.name.clone(), digest: task.digest.to_string() });
     let mut attempts: Vec<AttemptView> = execution.attempts.iter().map(attempt).collect();
     attempts.extend(running_attempt(execution));
     ExecutionView {
@@ -91,6 +96,29 @@ fn running_attempt(execution: &Execution) -> Option<AttemptView> {
 
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A dead letter.
+pub fn dead_letter(letter: &Letter) -> DeadLetterView {
+    let Letter { lane, at, letter } = letter;
+    let execution = &letter.execution;
+    let attempts = execution.attempts.len() as u32;
+    let line =
+        |line: &LogLine| LogLineView { attempt: attempts, level: line.level.clone(), message: line.message.clone() };
+    DeadLetterView {
+        execution_id: execution.id.to_string(),
+        job_id: execution.job.to_string(),
+        job_name: letter.job_name.clone(),
+        task: TaskOfExecution { name: letter.task.name.clone(), digest: letter.task.digest.to_string() },
+        lane: lane.clone(),
+        slot: instant(execution.slot),
+        failed_at: instant(*at),
+        kind: letter.kind.as_str().to_owned(),
+        reason: reason(&execution.state).unwrap_or_default(),
+        outcome: execution.attempts.last().map(|attempt| outcome(&attempt.outcome)),
+        attempts,
+        log_tail: letter.log_tail.iter().map(line).collect(),
+    }
 }
 
 fn outcome(outcome: &Outcome) -> OutcomeView {
@@ -178,21 +206,30 @@ pub fn job_list_item(seen: &JobSeen) -> JobListItem {
 }
 
 fn task_of_job(job: &Job) -> TaskOfJob {
-    TaskOfJob {
-        name: job.task.name.clone(),
-        reference: job.task.reference.clone(),
-        digest: job.task.digest.to_string(),
-    }
+    task_view(&job.task)
+}
+
+fn task_view(task: &TaskRef) -> TaskOfJob {
+    TaskOfJob { name: task.name.clone(), reference: task.reference.clone(), digest: task.digest.to_string() }
 }
 
 fn definition(job: &Job) -> JobDefinition {
-    let delays = match &job.retry {
-        RetryRule::Delays(delays) => delays.iter().copied().map(duration::format).collect(),
-        // Requests can't ask for it yet; a row that another version wrote is shown by what it amounts to.
-        rule @ RetryRule::Exponential { .. } => (2..=rule.attempts_max())
-            .map_while(|attempt| rule.delay_before(attempt, u64::MAX))
-            .map(duration::format)
-            .collect(),
+    let retry = match &job.retry {
+        RetryRule::Delays(delays) => RetryBody {
+            delays: Some(delays.iter().copied().map(duration::format).collect()),
+            max_attempts: Some(job.retry.attempts_max()),
+            ..RetryBody::default()
+        },
+        RetryRule::Exponential { first, factor, max, attempts, jitter } => RetryBody {
+            exponential: Some(ExponentialBody {
+                first: Some(duration::format(*first)),
+                factor: Some(*factor),
+                max: Some(duration::format(*max)),
+                jitter: Some(*jitter),
+            }),
+            max_attempts: Some(*attempts),
+            ..RetryBody::default()
+        },
     };
     JobDefinition {
         name: job.name.clone(),
@@ -207,12 +244,16 @@ fn definition(job: &Job) -> JobDefinition {
         },
         overlap: job.overlap.as_str().to_owned(),
         splay: duration::format(job.splay),
-        retry: RetryBody { delays: Some(delays) },
+        retry,
         limits: LimitsBody {
             fuel: Some(job.limits.fuel),
             memory_bytes: Some(job.limits.memory_bytes),
             timeout: Some(duration::format(job.limits.timeout)),
         },
+        on_failure: job.on_failure.as_ref().map(|handler| OnFailureView {
+            task: task_view(&handler.task),
+            parameters: bytes_as_json(&handler.parameters),
+        }),
         labels: job.labels.clone(),
         paused: false,
     }

@@ -110,6 +110,9 @@ pub enum Command {
     /// Shows executions and waits for them
     #[command(subcommand)]
     Run(RunCommand),
+    /// Shows executions that failed for good, runs them again, or drops them
+    #[command(subcommand)]
+    Dead(DeadCommand),
     /// Shows what a schedule will do
     #[command(subcommand)]
     Schedule(ScheduleCommand),
@@ -270,6 +273,18 @@ pub struct JobCreateArgs {
     /// The delays before each retry, such as 10s,1m,10m (the default); none for no retry
     #[arg(long, value_name = "DURATIONS")]
     pub retry_delays: Option<String>,
+    /// Delays that double from the first to the longest, drawn evenly below that, in place of --retry-delays
+    #[arg(long, value_name = "FIRST,MAX", conflicts_with = "retry_delays")]
+    pub retry_exponential: Option<String>,
+    /// How many attempts there are in all; a shorter list of delays repeats its last one
+    #[arg(long, value_name = "N")]
+    pub max_attempts: Option<u32>,
+    /// A task that runs once for each run that has failed for good, with the failure as its input
+    #[arg(long, value_name = "REF")]
+    pub on_failure: Option<String>,
+    /// What that task is handed beside the failure: JSON, @FILE, or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-", requires = "on_failure")]
+    pub on_failure_params: Option<String>,
     /// How long an attempt may take [default: 30s]
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
@@ -322,6 +337,12 @@ pub enum RunCommand {
         #[arg(value_name = "ID")]
         id: String,
     },
+    /// Lets an execution that failed for good run again; it keeps its id and history
+    Redrive {
+        /// `exec_…`
+        #[arg(value_name = "ID")]
+        id: String,
+    },
     /// Waits until an execution is over; exit code 0 if it completed, 1 if not
     Wait {
         /// `exec_…`
@@ -331,6 +352,55 @@ pub enum RunCommand {
         #[arg(long, value_name = "DURATION")]
         timeout: Option<String>,
     },
+}
+
+/// Dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DeadCommand {
+    /// Lists executions that failed for good: lane after lane, oldest first
+    List {
+        /// Only those of this lane
+        #[arg(long, value_name = "LANE")]
+        lane: Option<String>,
+        /// Only those of this job
+        #[arg(long, value_name = "JOB")]
+        job: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Lets them run again: each keeps its id and history, and its attempts are counted anew
+    Redrive {
+        #[command(flatten)]
+        selection: DeadSelectionArgs,
+        /// How many of a bulk become due in a second [default: 100]
+        #[arg(long, value_name = "N")]
+        per_second: Option<u32>,
+    },
+    /// Drops them: the executions stay failed in their histories
+    Drop {
+        #[command(flatten)]
+        selection: DeadSelectionArgs,
+    },
+}
+
+/// Which dead letters are meant.
+#[derive(Debug, Args)]
+pub struct DeadSelectionArgs {
+    /// These executions
+    #[arg(value_name = "ID", conflicts_with_all = ["lane", "job", "all", "limit"])]
+    pub ids: Vec<String>,
+    /// Those of this lane
+    #[arg(long, value_name = "LANE")]
+    pub lane: Option<String>,
+    /// Those of this job
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// All of them
+    #[arg(long, conflicts_with_all = ["lane", "job"])]
+    pub all: bool,
+    /// No more than so many, the oldest [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
 }
 
 /// The part of a listing that is wanted.

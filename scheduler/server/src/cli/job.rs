@@ -9,7 +9,8 @@ use super::args::{JobCommand, JobCreateArgs, OutputFormat};
 use super::out::Out;
 use super::{CliError, input, listing, run};
 use crate::api::dto::{
-    ExecutionView, JobCreated, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody, Page, RetryBody, ScheduleBody,
+    ExecutionView, ExponentialBody, JobCreated, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody,
+    OnFailureBody, Page, RetryBody, ScheduleBody,
 };
 use crate::client::{Client, Reply};
 use crate::refusal::{Refusal, quoted};
@@ -112,6 +113,15 @@ fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
     };
     let memory_bytes = args.memory.as_deref().map(|text| input::read_size("--memory", text)).transpose()?;
     let limits = LimitsBody { fuel: args.fuel, memory_bytes, timeout: args.timeout };
+    let retry = retry(args.retry_delays.as_deref(), args.retry_exponential.as_deref(), args.max_attempts)?;
+    let on_failure = match args.on_failure {
+        None => None,
+        Some(task) => {
+            let parameters = args.on_failure_params.as_deref();
+            let parameters = parameters.map(|text| input::read_json("--on-failure-params", text)).transpose()?;
+            Some(OnFailureBody { task, parameters })
+        }
+    };
     let misfire =
         args.misfire_deadline.map(|deadline| MisfireBody { deadline: Some(deadline), ..MisfireBody::default() });
     Ok(JobRequest {
@@ -123,20 +133,36 @@ fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
         misfire,
         overlap: None,
         splay: None,
-        retry: args.retry_delays.as_deref().map(retry),
+        retry,
         limits: (limits != LimitsBody::default()).then_some(limits),
-        on_failure: None,
+        on_failure,
         labels: labels(&args.labels)?,
         paused: None,
     })
 }
 
-fn retry(text: &str) -> RetryBody {
-    let delays = match text.trim() {
+fn retry(
+    delays: Option<&str>,
+    exponential: Option<&str>,
+    max_attempts: Option<u32>,
+) -> Result<Option<RetryBody>, CliError> {
+    let delays = delays.map(|text| match text.trim() {
         "none" | "" => Vec::new(),
         list => list.split(',').map(|delay| delay.trim().to_owned()).collect(),
+    });
+    let exponential = match exponential {
+        None => None,
+        Some(text) => {
+            let (first, max) = text.split_once(',').ok_or_else(|| {
+                Refusal::new("--retry-exponential", format!("{} is not two durations", quoted(text)))
+                    .hint("write the first and the longest delay like --retry-exponential 10s,10m")
+            })?;
+            let (first, max) = (Some(first.trim().to_owned()), Some(max.trim().to_owned()));
+            Some(ExponentialBody { first, max, ..ExponentialBody::default() })
+        }
     };
-    RetryBody { delays: Some(delays) }
+    let body = RetryBody { delays, exponential, max_attempts };
+    Ok((body != RetryBody::default()).then_some(body))
 }
 
 fn labels(texts: &[String]) -> Result<Option<BTreeMap<String, String>>, CliError> {
@@ -165,6 +191,21 @@ fn schedule(schedule: &ScheduleBody) -> String {
     text
 }
 
+fn retries(retry: &RetryBody) -> String {
+    match (&retry.delays, &retry.exponential) {
+        (_, Some(rule)) => format!(
+            "from {} up to {}, times {}{}, {} attempts",
+            rule.first.as_deref().unwrap_or_default(),
+            rule.max.as_deref().unwrap_or_default(),
+            rule.factor.unwrap_or_default(),
+            if rule.jitter == Some(true) { ", with jitter" } else { "" },
+            retry.max_attempts.unwrap_or_default()
+        ),
+        (Some(delays), None) if delays.is_empty() => "none".to_owned(),
+        (delays, None) => delays.clone().unwrap_or_default().join(", "),
+    }
+}
+
 fn print(reply: &Reply<JobView>, out: &Out) -> Result<(), CliError> {
     if out.format() != OutputFormat::Table {
         return out.line(&reply.text);
@@ -184,7 +225,11 @@ fn print(reply: &Reply<JobView>, out: &Out) -> Result<(), CliError> {
         ("parameters", parameters.unwrap_or_default()),
         ("lane", definition.lane.clone()),
         ("misfire", format!("run_all, up to {} late", definition.misfire.deadline.clone().unwrap_or_default())),
-        ("retries", definition.retry.delays.clone().unwrap_or_default().join(", ")),
+        ("retries", retries(&definition.retry)),
+        (
+            "on failure",
+            definition.on_failure.as_ref().map(|handler| handler.task.reference.clone()).unwrap_or_default(),
+        ),
         (
             "limits",
             format!(

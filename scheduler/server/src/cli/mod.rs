@@ -1,6 +1,7 @@
 //! The `compline` command line. It speaks HTTP to a server and never opens a store (`serve` excepted).
 
 mod args;
+mod dead;
 mod docs;
 mod error;
 mod input;
@@ -57,6 +58,7 @@ async fn command(cli: Cli, out: &Out) -> Result<(), CliError> {
         Command::Task(command) => task::command(command, client, out).await,
         Command::Job(command) => job::command(command, &client()?, out).await,
         Command::Run(command) => run::command(command, &client()?, out).await,
+        Command::Dead(command) => dead::command(command, &client()?, out).await,
         Command::Schedule(command) => schedule::command(command, out),
         Command::Node(NodeCommand::List) => nodes(&client()?, out).await,
         Command::Version => version::version(out),

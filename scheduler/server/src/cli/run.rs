@@ -34,6 +34,11 @@ pub async fn command(command: RunCommand, client: &Client, out: &Out) -> Result<
         }
         RunCommand::Show { id } => print(&client.get(&["v1", "executions", &id], &[]).await?, out),
         RunCommand::Logs { id } => logs(&client.get(&["v1", "executions", &id, "logs"], &[]).await?, out),
+        RunCommand::Redrive { id } => {
+            let reply: Reply<ExecutionView> =
+                client.post(&["v1", "executions", &id, "redrive"], &serde_json::json!({}), None).await?;
+            print(&reply, out)
+        }
         RunCommand::Wait { id, timeout } => {
             let timeout = timeout.as_deref().map(|text| read_duration("--timeout", text)).transpose()?;
             let ended = wait(&id, timeout, client, out).await?;

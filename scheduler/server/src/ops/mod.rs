@@ -1,6 +1,7 @@
 //! What the API asks for, each in its own transactions.
 
 pub mod create;
+pub mod dead;
 pub mod query;
 pub mod schema;
 pub mod tasks;

@@ -10,9 +10,10 @@ use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::execution::LogLine;
 use compline_store::tables::queue::Due;
-use compline_store::tables::{execution, history, queue, running, session};
+use compline_store::tables::{execution, queue, running, session};
 use compline_store::{StoreError, TransactOptions, Tx};
 
+use super::failure::record_failure;
 use super::in_batches;
 use crate::ctx::{Ctx, ParsedJob};
 
@@ -96,14 +97,17 @@ async fn complete_batch(
                     }
                 });
             }
+            let failed = batch.failed;
             batch.close(&tx);
-            Ok(answers)
+            Ok((answers, failed))
         })
         .await?;
-    for (report, answer) in reports.iter().zip(&committed.value) {
+    let (answers, failed) = committed.value;
+    for (report, answer) in reports.iter().zip(&answers) {
         ctx.metrics.reported(&report.outcome, *answer);
     }
-    Ok(committed.value)
+    ctx.metrics.dead_letters.inc_by(failed);
+    Ok(answers)
 }
 
 fn finish(report: &Report, execution: &Execution) -> Finish {
@@ -128,6 +132,7 @@ fn finish(report: &Report, execution: &Execution) -> Finish {
 struct Batch {
     ended: BTreeMap<(ShardId, u32), i64>,
     retried: BTreeSet<ShardId>,
+    failed: u64,
 }
 
 impl Batch {
@@ -143,7 +148,8 @@ impl Batch {
             self.retried.insert(next.id.shard());
         }
         if let State::Failed { .. } = next.state {
-            history::add_failed(tx, &report.job.job.tenant, next);
+            record_failure(tx, &report.job, next, &report.logs)?;
+            self.failed += 1;
         }
         if next.state.is_terminal() {
             *self.ended.entry((next.id.shard(), next.id.bucket_hour())).or_default() -= 1;

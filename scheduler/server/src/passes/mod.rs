@@ -4,8 +4,10 @@
 pub mod beat;
 pub mod claim;
 pub mod complete;
+mod failure;
 pub mod lease;
 pub mod reap;
+pub mod redrive;
 pub mod tick;
 
 use std::future::Future;

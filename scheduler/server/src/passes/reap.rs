@@ -13,10 +13,11 @@ use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, history, running, session};
+use compline_store::tables::{execution, running, session};
 use compline_store::{StoreError, Tx};
 use tokio::time::Instant;
 
+use super::failure::record_failure;
 use super::tick::enqueue;
 use super::{BATCH_MAX, in_batches, readable_jobs};
 use crate::ctx::Ctx;
@@ -161,7 +162,7 @@ async fn give_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningR
         if next.state.is_terminal() {
             execution::put(tx, &next)?;
             execution::add_open(tx, next.id.shard(), next.id.bucket_hour(), -1);
-            history::add_failed(tx, &parsed.job.tenant, &next);
+            record_failure(tx, &parsed, &next, &[])?;
         } else {
             enqueue(ctx, tx, &next, &parsed)?;
             Bell::Lane(&parsed.job.lane).ring(tx);

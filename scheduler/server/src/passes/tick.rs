@@ -159,7 +159,11 @@ pub(super) fn enqueue(ctx: &Ctx, tx: &Tx, execution: &Execution, parsed: &Parsed
     let lane = parsed.job.lane.as_str();
     let part = Part { lane, zone: ZONE_DEFAULT, partition: partition_of(&execution.id, ctx.partitions) };
     execution::put_stamped(tx, execution, ctx.incarnation, index)?;
-    part.push(tx, &Ready { execution: execution.id, job: execution.job, digest: parsed.job.task.digest }, index)
+    part.push(
+        tx,
+        &Ready { execution: execution.id, job: execution.job, digest: execution.task(&parsed.job).digest },
+        index,
+    )
 }
 
 fn write_advance(

@@ -113,3 +113,9 @@ pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.set(KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution.id).build(), nothing());
     tx.set(KeyBuilder::new(Table::JobFailed).job(execution.job).execution(execution.id).build(), nothing());
 }
+
+/// Takes an execution that is tried again off the lists of failures.
+pub fn remove_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
+    tx.clear(KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution.id).build());
+    tx.clear(KeyBuilder::new(Table::JobFailed).job(execution.job).execution(execution.id).build());
+}

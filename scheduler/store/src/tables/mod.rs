@@ -3,6 +3,7 @@
 //! Every value begins with its schema version. A version that this build does not know is an error of that row, never "empty".
 
 pub mod bell;
+pub mod dead;
 pub mod execution;
 pub mod history;
 pub mod job;

@@ -219,7 +219,7 @@ async fn read(tx: &Tx, table: Table, query: &RangeQuery) -> Result<Raw, StoreErr
             let jobs: Vec<_> = running.iter().map(|execution| execution.job).collect();
             for (execution, job) in running.iter().zip(job::get_many(tx, &jobs, Read::Snapshot).await?) {
                 let Ok(Some(Ok(job))) = job.map(|row| row.map(|row| row.definition())) else { continue };
-                let ready = Ready { execution: execution.id, job: job.id, digest: job.task.digest };
+                let ready = Ready { execution: execution.id, job: job.id, digest: execution.task(&job).digest };
                 raw.lanes.insert(execution.id, (job.lane, ready));
             }
         }

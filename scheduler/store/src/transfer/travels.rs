@@ -37,7 +37,9 @@ impl Table {
             | Self::Failed
             | Self::JobFailed
             | Self::Ledger
-            | Self::Request => Travels::AsTheyAre,
+            | Self::Request
+            | Self::Dead
+            | Self::DeadPlace => Travels::AsTheyAre,
             Self::Execution => Travels::Executions,
             Self::Ready => Travels::Queue,
             Self::Running => Travels::StayBehind("no node runs: what ran is handed back to its lane"),

@@ -125,6 +125,7 @@ fn random_job(random: &mut fastrand::Rng) -> Job {
         splay: Duration::ZERO,
         bounds: Bounds::default(),
         retry: RetryRule::default(),
+        on_failure: None,
         limits: RunLimits::default(),
         labels: BTreeMap::new(),
         created_at: now(),

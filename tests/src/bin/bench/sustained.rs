@@ -122,6 +122,7 @@ pub fn job(ctx: &Ctx, digest: TaskDigest) -> Job {
         splay: Duration::ZERO,
         bounds: Bounds::default(),
         retry: RetryRule::default(),
+        on_failure: None,
         limits: RunLimits::default(),
         labels: std::collections::BTreeMap::new(),
         created_at: now,

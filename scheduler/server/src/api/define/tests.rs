@@ -21,7 +21,7 @@ fn read(text: &str) -> Result<Checked, Refusal> {
 fn create(text: &str, now: &str) -> Result<Job, Refusal> {
     let now: Timestamp = instant::parse(now).unwrap().into();
     let task = TaskRef { name: "billing".into(), reference: "billing".into(), digest: TaskDigest::of(b"x") };
-    let birth = Birth { id: JobId::new(now, 7), tenant: TenantId::default_tenant(), task, now };
+    let birth = Birth { id: JobId::new(now, 7), tenant: TenantId::default_tenant(), task, on_failure: None, now };
     read(text)?.into_job(birth)
 }
 

@@ -45,10 +45,9 @@ pub struct JobRequest {
     /// What one attempt may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
-    /// A task that is told of a failure for good. This version has none.
+    /// A task that runs once for each execution that has failed for good, so that its owner is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub on_failure: Option<Box<RawValue>>,
+    pub on_failure: Option<OnFailureBody>,
     /// Words by which its owner finds it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
@@ -58,7 +57,7 @@ pub struct JobRequest {
 }
 
 impl Body for JobRequest {
-    const LISTS: &'static [&'static str] = &["parameters", "on_failure", "retry.delays"];
+    const LISTS: &'static [&'static str] = &["parameters", "on_failure.parameters", "retry.delays"];
 }
 
 /// What happens to slots that could not run on time.
@@ -77,12 +76,52 @@ pub struct MisfireBody {
 }
 
 /// What happens after an attempt that failed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryBody {
-    /// One retry per entry, that long after the failure before it. An empty list means no retry.
+    /// One retry per entry, that long after the failure before it. An empty list means no retry. `["10s","1m","10m"]` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delays: Option<Vec<String>>,
+    /// Delays that grow, in place of `delays`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exponential: Option<ExponentialBody>,
+    /// How many attempts there are in all, from 1 to 21. With `delays`, a shorter list's last delay is repeated; as many as the list says unless
+    /// given. With `exponential`, 4 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+}
+
+/// Delays that grow by a constant factor.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExponentialBody {
+    /// The delay before the second attempt; `10s` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+    /// What each delay is multiplied by to get the next one, from 1 to 100; 2 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// No delay is longer; `10m` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<String>,
+    /// Whether each delay is drawn evenly between nothing and what it would be; `true` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<bool>,
+}
+
+/// A task that runs once for each execution that has failed for good. It is handed
+/// `{"failure":{"execution_id":…,"job_id":…,"job_name":…,"task":{…},"slot":…,"failed_at":…,"kind":…,"reason":…,"attempts":…,"outcome":{…},"log_tail":[…]},"parameters":…}`.
+/// It runs as an execution of the same job, with its retries and limits; its own failure is recorded and tells nobody.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OnFailureBody {
+    /// What runs: `name`, `name@tag` or `sha256:…`. The version is fixed when the job is created or edited.
+    #[schema(example = "notify")]
+    pub task: String,
+    /// What it is handed beside the failure: any JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Box<RawValue>>,
 }
 
 /// What one attempt may use.
@@ -120,6 +159,16 @@ pub struct TaskOfJob {
     pub digest: String,
 }
 
+/// The task that is told of a job's failures.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct OnFailureView {
+    /// The task's version.
+    pub task: TaskOfJob,
+    /// What it is handed beside the failure.
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Box<RawValue>>,
+}
+
 /// A job's definition, with every default filled in.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct JobDefinition {
@@ -144,6 +193,8 @@ pub struct JobDefinition {
     pub retry: RetryBody,
     /// What one attempt may use.
     pub limits: LimitsBody,
+    /// The task that runs for each execution that has failed for good.
+    pub on_failure: Option<OnFailureView>,
     /// Words by which its owner finds it again.
     pub labels: BTreeMap<String, String>,
     /// Whether it was created paused.

@@ -1,5 +1,6 @@
 //! What requests and answers look like: one struct per JSON object. The command line reads answers with the same structs.
 
+mod dead;
 mod execution;
 mod job;
 mod schedule;
@@ -9,9 +10,11 @@ use compline_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use dead::{DeadLetterView, DeadOutcome, DeadRefusal, DeadSelection};
 pub use execution::{AttemptView, CostView, ExecutionView, LogLineView, OutcomeView, TaskOfExecution};
 pub use job::{
-    JobCreated, JobDefinition, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody, RetryBody, TaskOfJob,
+    ExponentialBody, JobCreated, JobDefinition, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody,
+    OnFailureBody, OnFailureView, RetryBody, TaskOfJob,
 };
 pub use schedule::{FireView, PreviewRequest, PreviewView, ScheduleBody};
 pub use task::{TaskVersionView, TaskView};

@@ -125,14 +125,15 @@ pub async fn logs(
     Ok(Json(Page { items: lines.collect(), next_cursor: None }))
 }
 
-async fn find(state: &ApiState, id: &str) -> Result<ExecutionSeen, ApiError> {
-    let unknown = || {
-        ApiError::not_found(format!("there is no execution {}", quoted(id)))
-            .field("id")
-            .hint("`compline run list` shows the executions; an id is `exec_` and 32 letters or digits")
-    };
-    let id: ExecutionId = id.parse().map_err(|_| unknown())?;
-    query::execution(&state.ctx, &state.tenant, id).await?.ok_or_else(unknown)
+pub(super) async fn find(state: &ApiState, id: &str) -> Result<ExecutionSeen, ApiError> {
+    let parsed: ExecutionId = id.parse().map_err(|_| unknown(id))?;
+    query::execution(&state.ctx, &state.tenant, parsed).await?.ok_or_else(|| unknown(id))
+}
+
+pub(super) fn unknown(id: &str) -> ApiError {
+    ApiError::not_found(format!("there is no execution {}", quoted(id)))
+        .field("id")
+        .hint("`compline run list` shows the executions; an id is `exec_` and 32 letters or digits")
 }
 
 struct Filter {

@@ -20,8 +20,9 @@ use crate::api::{ApiState, cursor, views};
 use crate::ctx::ParsedJob;
 use crate::ops::create::{CreateError, Created, Idempotency, NewJob, create_job};
 use crate::ops::query::{self, JobSeen, Window};
-use crate::ops::tasks;
+use crate::ops::tasks::{self, Found};
 use crate::refusal::Refusal;
+use crate::words::TaskName;
 
 /// The longest idempotency key.
 const KEY_CHARS_MAX: usize = 255;
@@ -76,21 +77,39 @@ pub async fn create(
 /// Builds the job that a request describes.
 async fn define(state: &ApiState, request: JobRequest, idempotency: Option<Idempotency>) -> Result<NewJob, ApiError> {
     let checked = Checked::read(request, &state.ceilings)?;
-    let Some(found) = tasks::find(&state.ctx, &state.tenant, &checked.task).await? else {
-        let (detail, hint) = unknown_task(state, checked.reference(), &checked.task).await?;
-        return Err(Refusal::new("task", detail).hint(hint).into());
-    };
+    let found = find_task(state, "task", checked.reference(), &checked.task).await?;
     state.schemas.check(&found.version, &checked.parameters)?;
     let now = state.ctx.env.now();
-    let task = TaskRef {
-        name: found.task.map(|task| task.name).unwrap_or_default(),
-        reference: checked.reference().to_owned(),
-        digest: found.version.digest,
+    let task = task_ref(found, checked.reference());
+    let on_failure = match &checked.on_failure {
+        None => None,
+        Some(handler) => {
+            let found = find_task(state, "on_failure.task", &handler.reference, &handler.task).await?;
+            Some(task_ref(found, &handler.reference))
+        }
     };
-    let birth = Birth { id: JobId::new(now, state.ctx.env.random_u128()), tenant: state.tenant.clone(), task, now };
+    let birth =
+        Birth { id: JobId::new(now, state.ctx.env.random_u128()), tenant: state.tenant.clone(), task, on_failure, now };
     let job =
         ParsedJob::new(checked.into_job(birth)?).map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
     Ok(NewJob { job, idempotency })
+}
+
+/// The version that `reference` means, or a refusal that names the field.
+async fn find_task(state: &ApiState, field: &str, reference: &str, name: &TaskName) -> Result<Found, ApiError> {
+    if let Some(found) = tasks::find(&state.ctx, &state.tenant, name).await? {
+        return Ok(found);
+    }
+    let (detail, hint) = unknown_task(state, reference, name).await?;
+    Err(Refusal::new(field, detail).hint(hint).into())
+}
+
+fn task_ref(found: Found, reference: &str) -> TaskRef {
+    TaskRef {
+        name: found.task.map(|task| task.name).unwrap_or_default(),
+        reference: reference.to_owned(),
+        digest: found.version.digest,
+    }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {

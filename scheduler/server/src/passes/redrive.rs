@@ -1,0 +1,140 @@
+//! redrive(batch) and drop(batch): what happens to dead letters when somebody has looked at them.
+//!
+//! A redriven execution keeps its id and its history, and its attempts begin to count anew. A dead letter outlives its bucket: if the
+//! execution's row is gone by then, it comes back from the letter.
+
+use std::collections::BTreeSet;
+
+use compline_core::Timestamp;
+use compline_core::execution::{Event, Execution, State};
+use compline_core::ids::{ExecutionId, ShardId};
+use compline_core::job::JobState;
+use compline_store::backend::Read;
+use compline_store::tables::bell::Bell;
+use compline_store::tables::queue::{self, Due};
+use compline_store::tables::{dead, execution, history, job};
+use compline_store::{StoreError, TransactOptions, Tx};
+
+use super::in_batches;
+use crate::ctx::Ctx;
+
+/// An execution that was attempted so often is not tried again: its row would outgrow the store's limit.
+pub const ATTEMPTS_MAX: usize = 200;
+
+/// An execution to run again.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Which.
+    pub execution: ExecutionId,
+    /// When: those of a bulk are spread, so that they do not crowd out what is due.
+    pub at: Timestamp,
+}
+
+/// What became of a wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It waits to run again, or the letter is dropped.
+    Done,
+    /// There is no such execution, or no dead letter of it.
+    Unknown,
+    /// It is not failed: it was redriven before, or never failed for good.
+    NotFailed,
+    /// Its job was deleted, or is gone.
+    NoJob,
+    /// It was attempted [`ATTEMPTS_MAX`] times.
+    TooOften,
+}
+
+/// Lets executions that failed for good run again. The answers are in the order of the wishes. Repeating it is harmless: what waits or runs by
+/// then is left alone.
+pub async fn redrive(ctx: &Ctx, wanted: &[Wanted]) -> Result<Vec<Answer>, StoreError> {
+    let batches = in_batches(wanted, |options, begin, end| redrive_batch(ctx, &wanted[begin..end], options)).await?;
+    Ok(batches.into_iter().flatten().collect())
+}
+
+async fn redrive_batch(ctx: &Ctx, wanted: &[Wanted], options: TransactOptions) -> Result<Vec<Answer>, StoreError> {
+    let committed = ctx
+        .store
+        .transact_with(options, |tx| async move {
+            let mut shards = BTreeSet::new();
+            let mut answers = Vec::with_capacity(wanted.len());
+            for wish in wanted {
+                answers.push(redrive_one(ctx, &tx, wish, &mut shards).await?);
+            }
+            for shard in shards {
+                Bell::Shard(shard).ring(&tx);
+            }
+            Ok(answers)
+        })
+        .await?;
+    Ok(committed.value)
+}
+
+async fn redrive_one(ctx: &Ctx, tx: &Tx, wish: &Wanted, shards: &mut BTreeSet<ShardId>) -> Result<Answer, StoreError> {
+    let letter = dead::get(tx, wish.execution).await?;
+    let row = execution::get(tx, wish.execution, Read::Serializable).await?;
+    let restored = row.is_none();
+    let known = row.map(|row| row.execution).or_else(|| letter.as_ref().map(|(_, letter)| letter.execution.clone()));
+    let Some(failed) = known else { return Ok(Answer::Unknown) };
+    if failed.attempts.len() >= ATTEMPTS_MAX {
+        return Ok(Answer::TooOften);
+    }
+    // An earlier run of this transaction may have been committed after all.
+    if tx.maybe_committed() && matches!(failed.state, State::Retrying { due } if due == wish.at) {
+        return Ok(Answer::Done);
+    }
+    let Ok(next) = failed.apply(&Event::Redrive { at: wish.at }) else { return Ok(Answer::NotFailed) };
+    let Some(job_row) = job::get(tx, failed.job, Read::Serializable).await? else { return Ok(Answer::NoJob) };
+    if job_row.state == JobState::Deleted {
+        return Ok(Answer::NoJob);
+    }
+    let parsed = ctx.jobs.parsed(failed.job, &job_row)?;
+    execution::put(tx, &next)?;
+    execution::add_open(tx, next.id.shard(), next.id.bucket_hour(), 1);
+    history::remove_failed(tx, &parsed.job.tenant, &next);
+    if restored {
+        history::add(tx, &parsed.job.tenant, &next);
+    }
+    if let Some((place, _)) = letter {
+        dead::clear(tx, &place, next.id);
+    }
+    queue::put_due(tx, &due_row(&next, wish.at))?;
+    shards.insert(next.id.shard());
+    Ok(Answer::Done)
+}
+
+fn due_row(next: &Execution, fallback: Timestamp) -> Due {
+    let at = match &next.state {
+        State::Retrying { due } => *due,
+        _ => fallback,
+    };
+    Due { at: queue::due_instant(at), execution: next.id, job: next.job }
+}
+
+/// Drops dead letters. The executions stay failed in their histories, for as long as those last.
+pub async fn drop_letters(ctx: &Ctx, executions: &[ExecutionId]) -> Result<Vec<Answer>, StoreError> {
+    let batches = in_batches(executions, |options, begin, end| {
+        let executions = &executions[begin..end];
+        async move {
+            let committed = ctx.store.transact_with(options, |tx| async move { drop_some(&tx, executions).await });
+            Ok(committed.await?.value)
+        }
+    })
+    .await?;
+    Ok(batches.into_iter().flatten().collect())
+}
+
+async fn drop_some(tx: &Tx, executions: &[ExecutionId]) -> Result<Vec<Answer>, StoreError> {
+    let mut answers = Vec::with_capacity(executions.len());
+    for id in executions {
+        answers.push(match dead::get(tx, *id).await? {
+            Some((place, _)) => {
+                dead::clear(tx, &place, *id);
+                Answer::Done
+            }
+            None if tx.maybe_committed() => Answer::Done,
+            None => Answer::Unknown,
+        });
+    }
+    Ok(answers)
+}
