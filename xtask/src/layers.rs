@@ -13,13 +13,14 @@ use crate::workspace;
 /// Which crates of this workspace a crate may depend on.
 const INTERNAL: &[(&str, &[&str])] = &[
     ("compline-core", &[]),
+    ("compline-fdb-cluster", &[]),
     ("compline-runtime", &[]),
     ("compline-store", &["compline-core"]),
     ("compline", &["compline-core", "compline-store", "compline-runtime"]),
     ("compline-sdk", &["compline-sdk-macros"]),
     ("compline-sdk-macros", &[]),
-    ("compline-tests", &["compline", "compline-core", "compline-store", "compline-runtime"]),
-    ("xtask", &[]),
+    ("compline-tests", &["compline", "compline-core", "compline-fdb-cluster", "compline-store", "compline-runtime"]),
+    ("xtask", &["compline-fdb-cluster"]),
 ];
 
 /// An outside crate that only some may use, and what its use elsewhere would break.

@@ -6,6 +6,8 @@
 mod buffer;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "foundationdb")]
+pub mod foundationdb;
 pub mod memory;
 mod merge;
 mod occ;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::KeyValue;
 use super::buffer::{Local, Overlay, sum};
-use super::span::KeySpan;
+use super::span::{KeySpan, after};
 use crate::StoreError;
 
 /// Merges the pairs of a snapshot, offered in the direction of the scan, with the transaction's own writes.
@@ -111,4 +111,15 @@ pub(crate) struct Found {
     pub pairs: Vec<KeyValue>,
     /// It may have gone on if it had been allowed to.
     pub stopped_at_limit: bool,
+}
+
+impl Found {
+    /// How much of the span the scan depends on: all of it, or up to the last pair if it stopped there.
+    pub fn looked_at(&self, span: KeySpan, reverse: bool) -> KeySpan {
+        match self.pairs.last().filter(|_| self.stopped_at_limit) {
+            Some(last) if reverse => KeySpan { begin: last.key.clone(), end: span.end },
+            Some(last) => KeySpan { begin: span.begin, end: after(&last.key) },
+            None => span,
+        }
+    }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::buffer::{Local, WriteBuffer, sum};
 use super::merge::Merge;
 use super::occ::ReadSet;
-use super::span::{KeySpan, after};
+use super::span::KeySpan;
 use super::watches::Arm;
 use super::{KeyValue, RangeQuery, Read, Transaction};
 use crate::{StoreError, Versionstamp};
@@ -140,12 +140,7 @@ impl<E: Engine> Transaction for EngineTransaction<E> {
         self.engine.scan(&view, &span, query.reverse, &mut |key, value| merge.offer(key, value))?;
         let found = merge.finish()?;
         if query.read == Read::Serializable {
-            let last = found.pairs.last().filter(|_| found.stopped_at_limit).map(|pair| &pair.key);
-            self.state.lock().reads.add(match last {
-                Some(last) if query.reverse => KeySpan { begin: last.clone(), end: span.end },
-                Some(last) => KeySpan { begin: span.begin, end: after(last) },
-                None => span,
-            });
+            self.state.lock().reads.add(found.looked_at(span, query.reverse));
         }
         Ok(found.pairs)
     }

@@ -12,17 +12,17 @@ use compline_store::{Store, StoreError, Versionstamp};
 /// A fresh backend, and what must live as long as it.
 pub struct Fixture {
     pub backend: Arc<dyn Backend>,
-    directory: Option<tempfile::TempDir>,
+    pub directory: Option<tempfile::TempDir>,
 }
 
-pub fn memory() -> Fixture {
-    Fixture { backend: MemoryBackend::new(MemoryOptions::default()), directory: None }
+pub async fn memory() -> Option<Fixture> {
+    Some(Fixture { backend: MemoryBackend::new(MemoryOptions::default()), directory: None })
 }
 
-pub fn embedded() -> Fixture {
+pub async fn embedded() -> Option<Fixture> {
     let directory = tempfile::tempdir().expect("a directory is made");
     let backend = EmbeddedBackend::open(directory.path(), EmbeddedOptions::default()).expect("a new store opens");
-    Fixture { backend, directory: Some(directory) }
+    Some(Fixture { backend, directory: Some(directory) })
 }
 
 impl Fixture {
@@ -34,7 +34,16 @@ impl Fixture {
         Store::new(self.backend.clone())
     }
 
+    /// Removes everything.
+    pub async fn clear(&self) {
+        let tx = self.begin();
+        tx.clear_range(key(""), Bytes::from_static(&[0xff]));
+        stamp(tx.commit().await);
+    }
+
     pub async fn close(self) {
+        // A cluster outlives the test.
+        self.clear().await;
         self.backend.close().await.expect("a backend closes");
         drop(self.backend);
         drop(self.directory);

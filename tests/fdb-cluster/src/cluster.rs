@@ -1,0 +1,201 @@
+//! A cluster: its servers, its cluster file, its configuration.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::server::{Programs, Server, ServerSpec, last_words, programs};
+
+/// How long a cluster may take to serve.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a cluster keeps its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageEngine {
+    /// In memory, with a log on disk.
+    Memory,
+    /// In a B-tree on disk.
+    Ssd,
+}
+
+/// What kind of cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClusterOptions {
+    /// How many processes: one keeps one copy of everything; three are three zones with two copies, so that any one may die.
+    pub processes: usize,
+    /// How they keep their data.
+    pub engine: StorageEngine,
+}
+
+impl ClusterOptions {
+    /// One process.
+    pub const fn single(engine: StorageEngine) -> Self {
+        Self { processes: 1, engine }
+    }
+
+    /// Three processes, of which any one may die.
+    pub const fn three(engine: StorageEngine) -> Self {
+        Self { processes: 3, engine }
+    }
+
+    fn configuration(self) -> String {
+        let redundancy = if self.processes >= 3 { "double" } else { "single" };
+        format!("{redundancy} {}", self.engine.name())
+    }
+}
+
+impl StorageEngine {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Ssd => "ssd",
+        }
+    }
+}
+
+/// A running cluster on loopback. Dropping it kills its processes and removes its data.
+pub struct Cluster {
+    options: ClusterOptions,
+    programs: Programs,
+    version: String,
+    cluster_file: PathBuf,
+    specs: Vec<ServerSpec>,
+    /// Those that run.
+    servers: BTreeMap<usize, Server>,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it serves: a few seconds, in which the calling thread is blocked.
+    pub fn start(options: ClusterOptions) -> Result<Self> {
+        ensure!(options.processes > 0, "a cluster has at least one process");
+        let programs = programs().map_err(anyhow::Error::msg)?;
+        let version = version(&programs)?;
+        let root = tempfile::Builder::new().prefix("compline-fdb-").tempdir().context("no directory for a cluster")?;
+        let ports = free_ports(options.processes)?;
+        let coordinators: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let description = format!("compline:throwaway{}@{}\n", ports[0], coordinators.join(","));
+        // Every process gets its own copy: servers and clients rewrite theirs.
+        let copy = |name: String| -> Result<PathBuf> {
+            let path = root.path().join(name);
+            std::fs::write(&path, &description)?;
+            Ok(path)
+        };
+        let cluster_file = copy("fdb.cluster".to_owned())?;
+        let mut specs = Vec::new();
+        for (index, port) in ports.iter().enumerate() {
+            specs.push(ServerSpec {
+                program: programs.server.clone(),
+                root: root.path().to_owned(),
+                cluster_file: copy(format!("server-{index}.cluster"))?,
+                directory: root.path().join(format!("server-{index}")),
+                port: *port,
+                zone: format!("zone-{index}"),
+            });
+        }
+        let servers = BTreeMap::new();
+        let mut cluster = Self { options, programs, version, cluster_file, specs, servers };
+        cluster.start_all()?;
+        // From here on the servers' watchers remove it.
+        let _ = root.keep();
+        cluster.until_it_says(&format!("configure new {}", options.configuration()), "Database created")?;
+        cluster.until_it_serves()?;
+        Ok(cluster)
+    }
+
+    /// The cluster file for clients.
+    pub fn cluster_file(&self) -> &Path {
+        &self.cluster_file
+    }
+
+    /// FoundationDB's version, such as `7.3.79`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How many processes it has, dead ones included.
+    pub fn processes(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// What it is, in a few words.
+    pub fn description(&self) -> String {
+        let (count, engine) = (self.options.processes, self.options.engine.name());
+        let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        format!("FoundationDB {}, {processes}, {engine} engine", self.version)
+    }
+
+    /// Kills one process with SIGKILL; its data stays.
+    pub fn kill(&mut self, index: usize) -> Result<()> {
+        self.servers.remove(&index).with_context(|| format!("process {index} does not run"))?.kill()
+    }
+
+    /// Starts one process again.
+    pub fn restart(&mut self, index: usize) -> Result<()> {
+        ensure!(!self.servers.contains_key(&index), "process {index} runs");
+        let spec = self.specs.get(index).with_context(|| format!("there is no process {index}"))?;
+        self.servers.insert(index, Server::start(spec)?);
+        Ok(())
+    }
+
+    /// Kills all processes with SIGKILL: nothing answers any more until [`Cluster::start_all`].
+    pub fn kill_all(&mut self) -> Result<()> {
+        std::mem::take(&mut self.servers).into_values().try_for_each(Server::kill)
+    }
+
+    /// Starts all processes that do not run.
+    pub fn start_all(&mut self) -> Result<()> {
+        let dead: Vec<usize> = (0..self.specs.len()).filter(|index| !self.servers.contains_key(index)).collect();
+        dead.into_iter().try_for_each(|index| self.restart(index))
+    }
+
+    /// Waits until the cluster serves, with as many processes as run.
+    pub fn until_it_serves(&self) -> Result<()> {
+        self.until_it_says("status minimal", "The database is available")
+    }
+
+    /// Runs commands of `fdbcli` and returns what it prints.
+    pub fn cli(&self, commands: &str) -> Result<String> {
+        let output = Command::new(&self.programs.cli)
+            .arg("-C")
+            .arg(&self.cluster_file)
+            .args(["--timeout", "10", "--exec", commands])
+            .stdin(Stdio::null())
+            .output()
+            .context("`fdbcli` could not be started")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "another program has no clock that could be moved")]
+    fn until_it_says(&self, commands: &str, expected: &str) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let said = self.cli(commands)?;
+            if said.contains(expected) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let words: Vec<String> = self.specs.iter().map(|spec| last_words(&spec.directory)).collect();
+                bail!("`{commands}` failed for {PATIENCE:?}: {}; servers: {}", said.trim(), words.join("; "));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn version(programs: &Programs) -> Result<String> {
+    let output =
+        Command::new(&programs.server).arg("--version").output().context("`fdbserver` could not be started")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said.split(['(', ')']).find_map(|part| part.strip_prefix('v'));
+    version.map(str::to_owned).with_context(|| format!("`fdbserver --version` says no version: {said}"))
+}
+
+/// Ports that nobody listens on at the moment.
+fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
