@@ -4,9 +4,11 @@ mod server;
 mod story;
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use compline_fdb_cluster::{Cluster, ClusterOptions, StorageEngine};
 
 use crate::process::say;
 use crate::{guests, programs, workspace};
@@ -19,6 +21,15 @@ pub struct Args {
     /// Keep the server's directory, to look at afterwards.
     #[arg(long)]
     keep: bool,
+    /// The store to show it on; `fdb` starts a throw-away FoundationDB cluster
+    #[arg(long, value_enum, default_value_t = Store::Embedded)]
+    store: Store,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Store {
+    Embedded,
+    Fdb,
 }
 
 /// How long the demo waits for anything before it calls it lost.
@@ -30,12 +41,22 @@ pub fn run(args: &Args) -> Result<()> {
     guests::build()?;
     print.step("build compline (the first time this takes some minutes: it compiles wasmtime)");
     programs::build()?;
+    if args.store == Store::Fdb {
+        programs::foundationdb().map_err(anyhow::Error::msg)?;
+        print.step("build compline-fdb, which is linked with FoundationDB's client library");
+        programs::build_foundationdb()?;
+    }
     let directory = workspace::target().join("demo");
     if directory.exists() {
         std::fs::remove_dir_all(&directory).context("the directory of an earlier demo cannot be removed")?;
     }
     std::fs::create_dir_all(&directory)?;
-    let told = story::tell(&print, &directory);
+    let cluster = (args.store == Store::Fdb).then(|| start_cluster(&print)).transpose()?;
+    let store = match &cluster {
+        Some(cluster) => format!("fdb:{}", cluster.cluster_file().display()),
+        None => format!("embedded:{}", directory.join("store").display()),
+    };
+    let told = story::tell(&print, &Place { directory: directory.clone(), store });
     if !args.keep && told.is_ok() {
         std::fs::remove_dir_all(&directory)?;
     }
@@ -43,6 +64,21 @@ pub fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("the demo failed; the server's log is {}", directory.join("server.log").display()))?;
     say(&verdict);
     Ok(())
+}
+
+/// Where the demo happens.
+pub(crate) struct Place {
+    /// The server's log goes here.
+    pub(crate) directory: PathBuf,
+    /// As `--store` takes it.
+    pub(crate) store: String,
+}
+
+fn start_cluster(print: &Printer) -> Result<Cluster> {
+    print.step("start a FoundationDB cluster on loopback");
+    let cluster = Cluster::start(ClusterOptions::single(StorageEngine::Ssd))?;
+    print.show(&cluster.description());
+    Ok(cluster)
 }
 
 /// Tells the person at the terminal what happens.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::process::{cargo, exists, run as run_shown, say};
-use crate::{guests, workspace};
+use crate::{guests, programs, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,6 +19,11 @@ pub fn run(args: &Args) -> Result<()> {
     // One selection of packages for build and test: another would unify features anew and compile the dependencies twice.
     // It also builds the `compline` program, which the crash tests start.
     run_shown(cargo().args(["build", "--workspace", "--all-targets", "--locked"]).current_dir(workspace::root()))?;
+    let foundationdb = programs::foundationdb();
+    match &foundationdb {
+        Ok(()) => programs::build_foundationdb()?,
+        Err(reason) => say(&format!("tests on FoundationDB: SKIPPED: {reason}")),
+    }
     say("[3/4] the example tasks' own tests, on this machine");
     let examples = workspace::target().join("examples-host");
     run_shown(
@@ -35,5 +40,15 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
     }
-    run_shown(tests.args(&args.rest).current_dir(workspace::root()))
+    run_shown(tests.args(&args.rest).current_dir(workspace::root()))?;
+    match foundationdb {
+        // A test that was asked for by name has run.
+        Ok(()) if args.rest.is_empty() => programs::test_foundationdb(),
+        Ok(()) => Ok(()),
+        // Said again where the run ends, so that nobody misses it.
+        Err(reason) => {
+            say(&format!("tests on FoundationDB: SKIPPED: {reason}"));
+            Ok(())
+        }
+    }
 }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::refusal::{Refusal, quoted};
+
 /// The address that a server listens on, unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7878";
 /// The directory of the embedded store, unless told otherwise.
@@ -33,6 +35,48 @@ pub struct ServeConfig {
 pub enum StoreLocation {
     /// In a directory, for this process alone.
     Embedded(PathBuf),
+    /// On a FoundationDB cluster, for a fleet.
+    FoundationDb {
+        /// The cluster file.
+        cluster_file: PathBuf,
+        /// What all keys begin with; `None`: the default.
+        prefix: Option<String>,
+    },
+}
+
+impl StoreLocation {
+    /// Reads `embedded:DIR`, `fdb:CLUSTER_FILE` or `fdb:CLUSTER_FILE?prefix=PREFIX`.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let refuse = |detail: &str| {
+            let hint = "use embedded:DIR, such as embedded:./compline-data, or fdb:CLUSTER_FILE, such as fdb:/etc/foundationdb/fdb.cluster";
+            Err(Refusal::new("store", detail).hint(hint))
+        };
+        match text.split_once(':') {
+            Some(("embedded", "")) => refuse("the store's directory is missing"),
+            Some(("embedded", directory)) => Ok(Self::Embedded(PathBuf::from(directory))),
+            Some(("fdb", rest)) => {
+                let (path, query) = rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)));
+                let prefix = query.map(|query| query.strip_prefix("prefix="));
+                match (path, prefix) {
+                    ("", _) => refuse("the cluster file is missing"),
+                    (_, Some(None)) => refuse("after `?` comes `prefix=` and what all keys begin with"),
+                    (path, prefix) => Ok(Self::FoundationDb {
+                        cluster_file: PathBuf::from(path),
+                        prefix: prefix.flatten().map(str::to_owned),
+                    }),
+                }
+            }
+            _ => refuse(&format!("{} is not a store", quoted(text))),
+        }
+    }
+
+    /// Whether it lets only one process in.
+    pub fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::FoundationDb { .. } => false,
+        }
+    }
 }
 
 /// What a node does.

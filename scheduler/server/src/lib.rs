@@ -18,4 +18,5 @@ pub mod preview;
 pub mod refusal;
 pub mod sandbox;
 pub mod serve;
+pub mod stores;
 pub mod words;

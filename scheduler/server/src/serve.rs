@@ -3,13 +3,11 @@
 use std::ffi::OsString;
 use std::future::IntoFuture;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use compline_runtime::{CompileLimits, CompilePlace, Compiler, CompilerError, Engine, EngineConfig, EngineError};
-use compline_store::backend::Backend;
-use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
-use compline_store::{Store, StoreError, keys};
+use compline_store::{Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +19,7 @@ use crate::env::Env;
 use crate::loops::{Node, NodeConfig};
 use crate::metrics::Metrics;
 use crate::sandbox::Sandbox;
+use crate::stores::{self, OpenError};
 
 /// The hidden command by which the server's own binary becomes a compile worker.
 pub const COMPILE_COMMAND: &str = "__compile";
@@ -34,6 +33,9 @@ pub enum ServeError {
     /// The store cannot be opened, or refuses to go on.
     #[error("the store failed")]
     Store(#[from] StoreError),
+    /// The store on FoundationDB cannot be opened.
+    #[error("the store was not opened")]
+    Open(#[from] OpenError),
     /// The sandbox cannot be set up.
     #[error("the sandbox cannot be set up")]
     Engine(#[from] EngineError),
@@ -68,9 +70,8 @@ pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
         true => Some(listen(config.listen).await?),
         false => None,
     };
-    let StoreLocation::Embedded(directory) = config.store.clone();
-    let store = open_embedded(directory.clone()).await?;
-    let served = serve(&config, store.clone(), &directory, listener, &stop).await;
+    let store = stores::open(&config.store).await?;
+    let served = serve(&config, store.clone(), listener, &stop).await;
     let closed = store.close().await;
     served?;
     Ok(closed?)
@@ -79,7 +80,6 @@ pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
 async fn serve(
     config: &ServeConfig,
     store: Store,
-    directory: &Path,
     listener: Option<TcpListener>,
     stop: &CancellationToken,
 ) -> Result<(), ServeError> {
@@ -88,9 +88,11 @@ async fn serve(
         memory_bytes_max: config.ceilings.memory_bytes,
         ..EngineConfig::default()
     })?;
-    let compiler = Compiler::new(engine, compile_place()?, CompileLimits::default(), Some(directory.join("compiled")))?;
-    let ctx = Arc::new(Ctx::open(store.clone(), Env::system(), Arc::new(Metrics::default())).await?);
-    let node = Node::new(ctx.clone(), node_config(config), Arc::new(Sandbox::new(store, compiler.clone())));
+    let compiler =
+        Compiler::new(engine, compile_place()?, CompileLimits::default(), compiled_directory(&config.store))?;
+    let env = Env::system();
+    let ctx = Arc::new(Ctx::open(store.clone(), env.clone(), Arc::new(Metrics::default())).await?);
+    let node = Node::new(ctx.clone(), node_config(config, &env), Arc::new(Sandbox::new(store, compiler.clone())));
     let api = serve_api(listener, ApiState::new(ctx, compiler, config.ceilings), stop.clone());
     let loops = async {
         let ended = node.run(stop.clone()).await;
@@ -116,15 +118,6 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
 }
 
-/// Opening replays the journal, which can take a second: not on a thread that serves.
-async fn open_embedded(directory: PathBuf) -> Result<Store, ServeError> {
-    let options = EmbeddedOptions { fifo_prefix: keys::fifo_prefix, ..EmbeddedOptions::default() };
-    let opened = tokio::task::spawn_blocking(move || EmbeddedBackend::open(&directory, options)).await;
-    let backend: Arc<dyn Backend> =
-        opened.map_err(|error| StoreError::Unavailable(format!("opening the store broke: {error}")))??;
-    Ok(Store::new(backend))
-}
-
 /// The server's own binary, so that what compiles is what runs.
 fn compile_place() -> Result<CompilePlace, ServeError> {
     let program =
@@ -132,14 +125,27 @@ fn compile_place() -> Result<CompilePlace, ServeError> {
     Ok(CompilePlace::ChildProcess { program, args: vec![OsString::from(COMPILE_COMMAND)] })
 }
 
-fn node_config(config: &ServeConfig) -> NodeConfig {
+/// Where compiled components are kept: beside an embedded store, else where the system keeps what can be made again.
+fn compiled_directory(store: &StoreLocation) -> Option<PathBuf> {
+    match store {
+        StoreLocation::Embedded(directory) => Some(directory.join("compiled")),
+        StoreLocation::FoundationDb { .. } => {
+            let set = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+            let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+            Some(caches.join("compline").join("compiled"))
+        }
+    }
+}
+
+fn node_config(config: &ServeConfig, env: &Env) -> NodeConfig {
+    let exclusive = config.store.is_exclusive();
+    let name = if exclusive { NODE_NAME.to_owned() } else { format!("node-{:06x}", env.random_u64() & 0xff_ffff) };
     NodeConfig {
         roles: config.roles,
         lanes: config.lanes.clone(),
         workers: config.workers.max(1) as usize,
-        // The directory's lock lets one process in.
-        exclusive: true,
-        ..NodeConfig::new(NODE_NAME)
+        exclusive,
+        ..NodeConfig::new(name)
     }
 }
 

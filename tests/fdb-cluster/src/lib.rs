@@ -18,6 +18,11 @@ pub use library::library;
 /// Names the cluster file of a running cluster for tests to use, instead of clusters of their own.
 pub const CLUSTER_VARIABLE: &str = "COMPLINE_TEST_FDB_CLUSTER";
 
+/// Whether clusters can be started here; `Err` says what is missing and how to get it.
+pub fn installed() -> Result<(), String> {
+    server::programs().map(|_| ())
+}
+
 /// The cluster that a test runs on.
 pub enum TestCluster {
     /// Its own.
@@ -34,7 +39,7 @@ impl TestCluster {
         match std::env::var_os(CLUSTER_VARIABLE) {
             Some(path) => Ok(Self::Named(path.into())),
             None => {
-                server::programs()?;
+                installed()?;
                 let started = Cluster::start(options);
                 Ok(Self::Own(
                     started.unwrap_or_else(|error| panic!("no FoundationDB cluster could be started: {error:#}")),

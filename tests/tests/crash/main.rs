@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use compline_fdb_cluster::{ClusterOptions, StorageEngine, TestCluster, report};
 use serde_json::{Value, json};
 use server::Server;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-const KILLS: usize = 10;
 const CLIENTS: usize = 4;
 const CRON_JOBS: usize = 5;
 
@@ -26,11 +26,40 @@ type Address = watch::Receiver<String>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_sigkills_lose_nothing_and_repeat_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    kill_again_and_again(&format!("embedded:{}", directory.path().display()), 10, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigkills_of_server_and_store_lose_nothing_on_foundationdb() {
+    let linked = server::target().join("debug").join("compline-fdb");
+    let cluster = match linked.exists() {
+        true => TestCluster::for_test(ClusterOptions::three(StorageEngine::Ssd)),
+        false => Err(format!(
+            "{} is not built: `cargo xtask test` does it where FoundationDB is installed",
+            linked.display()
+        )),
+    };
+    report("crash test on FoundationDB", cluster.as_ref().map_err(String::as_str));
+    let Ok(mut cluster) = cluster else { return };
+    let store = format!("fdb:{}?prefix=compline-test/crash-{}/", cluster.cluster_file().display(), std::process::id());
+    // A killed server's sessions are given back only after their time to live, so a life is long here.
+    kill_again_and_again(&store, 3, |kill| {
+        // With the server one process of the store dies. The one of the kill before comes back.
+        if let TestCluster::Own(cluster) = &mut cluster {
+            cluster.start_all().expect("the dead process starts again");
+            cluster.kill(kill % cluster.processes()).expect("a process dies");
+        }
+    })
+    .await;
+}
+
+/// Kills the server so many times while clients create jobs, and checks what is left. `also` is called with each kill.
+async fn kill_again_and_again(store: &str, kills: usize, mut also: impl FnMut(usize)) {
     let seed = std::env::var("COMPLINE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed);
     eprintln!("crash test: seed {seed} (COMPLINE_TEST_SEED repeats its choices)");
     let mut random = fastrand::Rng::with_seed(seed);
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path()).await;
+    let mut server = Server::start(store).await;
     let (address, reachable) = watch::channel(server.url.clone());
     push(&server, "invoice").await;
     let cron_jobs = create_cron_jobs(&server).await;
@@ -41,7 +70,7 @@ async fn ten_sigkills_lose_nothing_and_repeat_nothing() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| tokio::spawn(create_jobs(client, reachable.clone(), acknowledge.clone(), done.clone())))
         .collect();
-    for kill in 1..=KILLS {
+    for kill in 1..=kills {
         // At a random moment: after so many more acknowledgements, not after so much time.
         let until = *acknowledged.borrow() + random.usize(20..200);
         bounded("acknowledged jobs", acknowledged.wait_for(|count| *count >= until)).await.expect("clients at work");
@@ -50,7 +79,8 @@ async fn ten_sigkills_lose_nothing_and_repeat_nothing() {
             .await;
         server.kill().await;
         address.send_replace(String::new());
-        server = Server::start(directory.path()).await;
+        also(kill);
+        server = Server::start(store).await;
         address.send_replace(server.url.clone());
         eprintln!("crash test: kill {kill} after {until} acknowledged jobs");
     }
@@ -64,9 +94,9 @@ async fn ten_sigkills_lose_nothing_and_repeat_nothing() {
     assert_eq!(jobs.len(), created.len(), "two keys got one job");
     check_one_off_jobs(&server, &created).await;
     for job in &cron_jobs {
-        check_cron_job(&server, job).await;
+        check_cron_job(&server, job, kills).await;
     }
-    eprintln!("crash test: {} one-off jobs and {CRON_JOBS} recurring ones survived {KILLS} kills", created.len());
+    eprintln!("crash test: {} one-off jobs and {CRON_JOBS} recurring ones survived {kills} kills", created.len());
 }
 
 async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
@@ -162,7 +192,7 @@ async fn check_one_off_jobs(server: &Server, created: &BTreeMap<String, String>)
 }
 
 /// Every second from the first slot to the newest one that has run has exactly one execution, and it did its work once.
-async fn check_cron_job(server: &Server, job: &str) {
+async fn check_cron_job(server: &Server, job: &str, kills: usize) {
     let mut executions = executions(server, job).await;
     executions.reverse();
     let slots: Vec<i64> = executions.iter().map(slot_second).collect();
@@ -170,7 +200,7 @@ async fn check_cron_job(server: &Server, job: &str) {
     assert_eq!(slots, expected, "job {job}: one execution per second, none left out and none doubled");
     // The newest few may be planned, queued or running at this moment; give those that are due their time.
     let due = executions.len().saturating_sub(2);
-    assert!(due + 1 >= KILLS, "job {job} has run only {due} times in {KILLS} lives of the server");
+    assert!(due + 1 >= kills, "job {job} has run only {due} times in {kills} lives of the server");
     for execution in &executions[..due] {
         let id = execution["execution_id"].as_str().expect("an id");
         let settled = bounded("a due slot to run", async {

@@ -1,6 +1,6 @@
 //! The real server, as a process that can be killed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -16,13 +16,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on this directory and waits until it can be reached.
-    pub async fn start(directory: &Path) -> Self {
+    /// Starts a server on this store, named as `--store` takes it, and waits until it can be reached.
+    pub async fn start(store: &str) -> Self {
         let program = target().join("debug").join("compline");
         assert!(program.exists(), "{} is missing: run `cargo xtask test`, which builds it", program.display());
         let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--color", "never", "--store"])
-            .arg(format!("embedded:{}", directory.display()))
+            .args(["serve", "--listen", "127.0.0.1:0", "--color", "never", "--store", store])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::{PATIENCE, Place};
 use crate::process::capture;
 use crate::programs;
 
@@ -23,14 +23,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server on this directory and a free port, and waits until it can be reached.
-    pub(crate) fn start(directory: &Path) -> Result<Self> {
-        let path = directory.join("server.log");
+    /// Starts a server on this store and a free port, and waits until it can be reached.
+    pub(crate) fn start(place: &Place) -> Result<Self> {
+        let path = place.directory.join("server.log");
         let log = OpenOptions::new().create(true).append(true).open(&path)?;
         let begin = log.metadata()?.len();
-        let store = format!("embedded:{}", directory.join("store").display());
         let child = Command::new(programs::path("compline"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--color", "never", "--store", &store])
+            .args(["serve", "--listen", "127.0.0.1:0", "--color", "never", "--store", &place.store])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -1,14 +1,13 @@
 //! What the demo does and what it checks.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::server::{Server, pause};
-use super::{PATIENCE, Printer};
+use super::{PATIENCE, Place, Printer};
 use crate::workspace;
 
 /// How many slots of the recurring job must have run before the kill, and how many after it.
@@ -21,11 +20,11 @@ struct Jobs {
     flaky: String,
 }
 
-/// Runs the whole story in `directory` and returns the verdict.
-pub(crate) fn tell(print: &Printer, directory: &Path) -> Result<String> {
-    print.step("start a server on a fresh directory and a free port");
-    let server = Server::start(directory)?;
-    print.show(&format!("{} (log: {})", server.url, directory.join("server.log").display()));
+/// Runs the whole story and returns the verdict.
+pub(crate) fn tell(print: &Printer, place: &Place) -> Result<String> {
+    print.step("start a server on a fresh store and a free port");
+    let server = Server::start(place)?;
+    print.show(&format!("{} (log: {})", server.url, place.directory.join("server.log").display()));
 
     print.step("push the example tasks");
     for name in ["csv-report", "invoice", "thumbnail", "flaky"] {
@@ -43,8 +42,8 @@ pub(crate) fn tell(print: &Printer, directory: &Path) -> Result<String> {
     print.step("kill the server with SIGKILL, in the middle");
     server.kill()?;
 
-    print.step("start it again on the same directory");
-    let server = Server::start(directory)?;
+    print.step("start it again on the same store");
+    let server = Server::start(place)?;
     let before = completed(&server, &jobs.cron)?.len();
     ensure!(before >= SLOTS_EACH, "{before} runs were recorded before the kill that had {SLOTS_EACH}");
     print.show(&format!("{before} runs of the CRON job are on record from before the kill"));

@@ -4,6 +4,7 @@ mod args;
 mod dead;
 mod docs;
 mod error;
+mod fdb;
 mod input;
 mod job;
 mod local;

@@ -1,17 +1,19 @@
 //! `compline serve`: what flags, environment and configuration file say, put together.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use super::CliError;
 use super::args::ServeArgs;
+use super::fdb;
 use super::out::Out;
 use crate::api::one_of;
 use crate::config::{Ceilings, LANE_DEFAULT, LISTEN_DEFAULT, Roles, STORE_DEFAULT, ServeConfig, StoreLocation};
 use crate::refusal::{Refusal, quoted};
+use crate::serve::ServeError;
 use crate::words;
 
 /// Runs per core, unless told otherwise: tasks that wait for the host leave the core to others.
@@ -32,10 +34,11 @@ struct ConfigFile {
 /// Runs a server until it is told to stop.
 pub async fn serve(args: ServeArgs, out: &Out) -> Result<(), CliError> {
     let config = configure(args)?;
+    fdb::become_linked(&config.store)?;
     log_to_stderr(out);
-    crate::serve::run(config).await.map_err(|error| {
-        let text = anyhow::Error::from(error);
-        CliError::failed(format!("{text:#}"))
+    crate::serve::run(config).await.map_err(|error| match error {
+        ServeError::Open(error) => fdb::not_opened(error),
+        error => CliError::failed(format!("{:#}", anyhow::Error::from(error))),
     })
 }
 
@@ -64,7 +67,7 @@ fn configure(args: ServeArgs) -> Result<ServeConfig, CliError> {
         return Err(Refusal::new("lanes", "a node serves at least one lane").hint("leave it out for `default`").into());
     }
     Ok(ServeConfig {
-        store: read_store(&store)?,
+        store: StoreLocation::parse(&store)?,
         listen: read_listen(&listen)?,
         roles: args.roles.or(file.roles).map_or(Ok(Roles::ALL), |names| read_roles(&names))?,
         workers: read_workers(args.workers.or(file.workers))?,
@@ -81,17 +84,6 @@ fn read_file(path: &Path) -> Result<ConfigFile, CliError> {
         refuse(format!("{shown}: {}", error.to_string().trim_end()))
             .with_hint("it may have: store, listen, roles, workers, lanes")
     })
-}
-
-fn read_store(text: &str) -> Result<StoreLocation, Refusal> {
-    let refuse =
-        |detail: String| Err(Refusal::new("store", detail).hint("use embedded:DIR, such as embedded:./compline-data"));
-    match text.split_once(':') {
-        Some(("embedded", "")) => refuse("the store's directory is missing".to_owned()),
-        Some(("embedded", directory)) => Ok(StoreLocation::Embedded(PathBuf::from(directory))),
-        Some(("fdb", _)) => refuse("this build has no FoundationDB support".to_owned()),
-        _ => refuse(format!("{} is not a store", quoted(text))),
-    }
 }
 
 fn read_listen(text: &str) -> Result<SocketAddr, Refusal> {
@@ -161,7 +153,8 @@ mod tests {
     #[test]
     fn what_cannot_be_served_is_refused_with_its_reason() {
         for (args, word) in [
-            (ServeArgs { store: Some("fdb:/etc/fdb.cluster".into()), ..nothing() }, "FoundationDB"),
+            (ServeArgs { store: Some("fdb:".into()), ..nothing() }, "cluster file"),
+            (ServeArgs { store: Some("fdb:/etc/fdb.cluster?prefx=a".into()), ..nothing() }, "prefix="),
             (ServeArgs { store: Some("embedded:".into()), ..nothing() }, "directory"),
             (ServeArgs { store: Some("/tmp/x".into()), ..nothing() }, "not a store"),
             (ServeArgs { listen: Some("0.0.0.0:7878".into()), ..nothing() }, "no authentication"),
@@ -174,6 +167,10 @@ mod tests {
             let refused = configure(args).unwrap_err();
             assert!(refused.text().contains(word) && refused.exit() == crate::cli::Exit::Usage, "{}", refused.text());
         }
+        let on_a_cluster = ServeArgs { store: Some("fdb:/etc/fdb.cluster?prefix=blue/".into()), ..nothing() };
+        let location =
+            StoreLocation::FoundationDb { cluster_file: "/etc/fdb.cluster".into(), prefix: Some("blue/".to_owned()) };
+        assert_eq!(configure(on_a_cluster).unwrap().store, location);
         assert!(configure(ServeArgs { listen: Some("localhost:0".into()), ..nothing() }).is_ok());
         assert!(configure(ServeArgs { listen: Some("[::1]:7878".into()), ..nothing() }).is_ok());
     }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::CliError;
 use super::args::OutputFormat;
+use super::fdb;
 use super::out::Out;
 
 #[derive(Serialize)]
@@ -20,7 +21,7 @@ pub fn version(out: &Out) -> Result<(), CliError> {
     let versions = Versions {
         compline: env!("CARGO_PKG_VERSION"),
         wasmtime: compline_runtime::engine_version(),
-        store: format!("embedded, key layout {}", compline_store::tables::meta::LAYOUT),
+        store: format!("embedded, {}, key layout {}", fdb::support(), compline_store::tables::meta::LAYOUT),
         tzdb: tzdb_version(),
     };
     if out.format() != OutputFormat::Table {

@@ -61,6 +61,24 @@ impl FoundationDbOptions {
     }
 }
 
+/// Why a store on FoundationDB was not opened. Each says what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FoundationDbOpenError {
+    /// What was asked for cannot be opened anywhere: a cluster file that is missing or is none, a prefix that no key may begin with, a client
+    /// library that is too old.
+    #[error("{0}")]
+    Refused(String),
+    /// The cluster does not answer.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+impl From<FoundationDbOpenError> for StoreError {
+    fn from(error: FoundationDbOpenError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
 /// A store on a FoundationDB cluster.
 pub struct FoundationDbBackend {
     shared: Arc<Shared>,
@@ -77,17 +95,16 @@ struct Shared {
 impl FoundationDbBackend {
     /// Opens the store and waits for a first answer of the cluster, so that what is missing is said at once: within 5 s.
     ///
-    /// Refused with [`StoreError::Unavailable`] and what to do about it: a cluster file that is missing or is none, a client library that is
-    /// too old, a prefix that no key may begin with, and a cluster that does not answer.
-    pub async fn open(options: FoundationDbOptions) -> Result<Arc<Self>, StoreError> {
+    /// It may be called several times in a process, for one cluster or several.
+    pub async fn open(options: FoundationDbOptions) -> Result<Arc<Self>, FoundationDbOpenError> {
         check_prefix(&options.prefix)?;
         let cluster = ClusterFile::read(&options.cluster_file)?;
         network::start()?;
         let path = options.cluster_file.to_str().ok_or_else(|| {
-            StoreError::Unavailable(format!("the path of the cluster file {cluster} is not UTF-8: rename it"))
+            FoundationDbOpenError::Refused(format!("the path of the cluster file {cluster} is not UTF-8: rename it"))
         })?;
         let database = fdb::Database::from_path(path).map_err(|error| {
-            StoreError::Unavailable(format!("FoundationDB does not take the cluster file {cluster}: {error}"))
+            FoundationDbOpenError::Refused(format!("FoundationDB does not take the cluster file {cluster}: {error}"))
         })?;
         let version = first_read_version(&database, &cluster).await?;
         let shared = Shared {
@@ -126,30 +143,31 @@ impl Shared {
     }
 }
 
-fn check_prefix(prefix: &[u8]) -> Result<(), StoreError> {
+fn check_prefix(prefix: &[u8]) -> Result<(), FoundationDbOpenError> {
     let shown = prefix.escape_ascii();
     if prefix.len() > FoundationDbOptions::PREFIX_BYTES_MAX {
         let (bytes, max) = (prefix.len(), FoundationDbOptions::PREFIX_BYTES_MAX);
-        return Err(StoreError::Unavailable(format!(
+        return Err(FoundationDbOpenError::Unreachable(format!(
             "the key prefix {shown} has {bytes} bytes, and {max} is the most"
         )));
     }
     if prefix.first() == Some(&0xff) {
         let refusal =
             format!("the key prefix {shown} lies in FoundationDB's own keys: let it begin with a byte below 0xff");
-        return Err(StoreError::Unavailable(refusal));
+        return Err(FoundationDbOpenError::Refused(refusal));
     }
     Ok(())
 }
 
-async fn first_read_version(database: &fdb::Database, cluster: &ClusterFile) -> Result<i64, StoreError> {
+async fn first_read_version(database: &fdb::Database, cluster: &ClusterFile) -> Result<i64, FoundationDbOpenError> {
     let asked = async { database.create_trx()?.get_read_version().await };
     match timeout(FIRST_ANSWER_WITHIN, asked).await {
         Ok(Ok(version)) => Ok(version),
-        Ok(Err(error)) => {
-            Err(StoreError::Unavailable(format!("the cluster of {cluster} refused: {error} ({})", error.code())))
-        }
-        Err(_) => Err(StoreError::Unavailable(why_silent(cluster).await)),
+        Ok(Err(error)) => Err(FoundationDbOpenError::Unreachable(format!(
+            "the cluster of {cluster} refused: {error} ({})",
+            error.code()
+        ))),
+        Err(_) => Err(FoundationDbOpenError::Unreachable(why_silent(cluster).await)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::StoreError;
+use super::FoundationDbOpenError;
 
 /// What a cluster file looks like, for messages.
 const SHAPE: &str = "it has one line such as `main:Xy12Ab@10.0.0.1:4500,10.0.0.2:4500`; copy it from a server of the cluster \
@@ -18,9 +18,10 @@ pub(super) struct ClusterFile {
 
 impl ClusterFile {
     /// Reads and checks the file.
-    pub fn read(path: &Path) -> Result<Self, StoreError> {
-        let refuse =
-            |what: String| StoreError::Unavailable(format!("the cluster file {} {what}: {SHAPE}", path.display()));
+    pub fn read(path: &Path) -> Result<Self, FoundationDbOpenError> {
+        let refuse = |what: String| {
+            FoundationDbOpenError::Refused(format!("the cluster file {} {what}: {SHAPE}", path.display()))
+        };
         let bytes = std::fs::read(path).map_err(|error| refuse(format!("can't be read ({error})")))?;
         let text = String::from_utf8(bytes).map_err(|_| refuse("is not text".to_owned()))?;
         let coordinators = coordinators(&text).map_err(|fault| refuse(format!("is not one ({fault})")))?;

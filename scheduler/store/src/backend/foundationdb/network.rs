@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use ::foundationdb::api::{FdbApiBuilder, NetworkAutoStop, get_max_api_version};
 use parking_lot::Mutex;
 
-use crate::StoreError;
+use super::FoundationDbOpenError;
 
 /// The version of the client's interface that this backend is written for.
 const API_VERSION: i32 = 730;
@@ -17,8 +17,8 @@ static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
 static RUNNING: Mutex<Option<NetworkAutoStop>> = Mutex::new(None);
 
 /// Starts the network thread, unless it runs already.
-pub(super) fn start() -> Result<(), StoreError> {
-    STARTED.get_or_init(boot).clone().map_err(StoreError::Unavailable)
+pub(super) fn start() -> Result<(), FoundationDbOpenError> {
+    STARTED.get_or_init(boot).clone().map_err(FoundationDbOpenError::Refused)
 }
 
 fn boot() -> Result<(), String> {

@@ -1,0 +1,7 @@
+//! The `compline` command, linked with FoundationDB's client library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    compline_server::cli::main()
+}
