@@ -143,7 +143,7 @@ pub struct ServeArgs {
     /// A configuration file (TOML) with any of: store, listen, roles, workers, lanes
     #[arg(long, env = "COMPLINE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the store is: embedded:DIR, or fdb:CLUSTER_FILE for a fleet on FoundationDB [default: embedded:./compline-data]
+    /// Where the store is: embedded:DIR or fdb:CLUSTER_FILE [default: embedded:./compline-data]
     #[arg(long, env = "COMPLINE_STORE", hide_env_values = true, value_name = "STORE")]
     pub store: Option<String>,
     /// The address to listen on; port 0 takes a free one [default: 127.0.0.1:7878]

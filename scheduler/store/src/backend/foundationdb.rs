@@ -5,7 +5,7 @@
 //! such as "a scan ends at the transaction's own stamped rows" exists once. FoundationDB's own read-your-writes is therefore off.
 //!
 //! Everything lies under one prefix of the database, so that a cluster can be shared. The client library has one network thread per process;
-//! it is started with the first database and stopped when the process exits.
+//! it is started with the first database and runs until the process ends.
 
 mod cluster_file;
 mod error;
@@ -106,7 +106,9 @@ impl FoundationDbBackend {
         let database = fdb::Database::from_path(path).map_err(|error| {
             FoundationDbOpenError::Refused(format!("FoundationDB does not take the cluster file {cluster}: {error}"))
         })?;
-        let version = first_read_version(&database, &cluster).await?;
+        let version = first_read_version(&database, &cluster).await;
+        network::end_at_exit();
+        let version = version?;
         let shared = Shared {
             database: RwLock::new(Some(Arc::new(database))),
             prefix: options.prefix,

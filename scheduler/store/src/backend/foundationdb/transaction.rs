@@ -185,7 +185,8 @@ impl FoundationDbTransaction {
         if watches.is_empty() {
             return Ok(());
         }
-        let handle = self.fresh()?;
+        // Not one of ours: FoundationDB refuses watches where its read-your-writes is off.
+        let handle = self.shared.database()?.create_trx().map_err(before_commit)?;
         handle.set_read_version(version);
         let armed: Vec<_> = watches
             .into_iter()
