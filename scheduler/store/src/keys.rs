@@ -17,7 +17,7 @@
 //!                                                                                       complete, reap
 //! 0x11    log        shard, execution id, attempt, chunk            lines               complete               api
 //! 0x12    bucket     shard, hour                                    open rows (i64)     create, tick,          retention
-//!                                                                                       complete
+//!                                                                                       complete, reap, claim
 //! 0x20    due        shard, due micros, execution id                job                 create, complete       tick
 //! 0x21    ready      lane 0 zone, partition, stamp                  what to run         tick, reap             claim
 //! 0x22    running    session, execution id                          fence, claim        claim                  beat, reap, claim
@@ -60,12 +60,6 @@ macro_rules! tables {
         impl Table {
             /// All tables, in the order of their keys.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            fn identifier(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
         }
     };
 }
@@ -110,18 +104,41 @@ impl Table {
     pub(crate) fn range(self) -> (Bytes, Bytes) {
         KeyBuilder::new(self).prefix()
     }
+
+    /// Its name in the diagram above, in messages and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Task => "task",
+            Self::Version => "version",
+            Self::Blob => "blob",
+            Self::Manifest => "manifest",
+            Self::Job => "job",
+            Self::JobRun => "job run",
+            Self::TenantJob => "tenant job",
+            Self::Execution => "execution",
+            Self::Log => "log",
+            Self::Bucket => "bucket",
+            Self::Due => "due",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Session => "session",
+            Self::Beat => "beat",
+            Self::Lease => "lease",
+            Self::Bell => "bell",
+            Self::History => "history",
+            Self::AllRuns => "all runs",
+            Self::Failed => "failed",
+            Self::JobFailed => "job failed",
+            Self::Ledger => "ledger",
+            Self::Request => "request",
+        }
+    }
 }
 
 impl fmt::Display for Table {
-    /// Its name as the diagram has it: words in lower case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, letter) in self.identifier().char_indices() {
-            if at > 0 && letter.is_ascii_uppercase() {
-                f.write_str(" ")?;
-            }
-            write!(f, "{}", letter.to_ascii_lowercase())?;
-        }
-        Ok(())
+        f.write_str(self.name())
     }
 }
 

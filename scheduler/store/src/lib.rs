@@ -9,6 +9,7 @@
 //! - beside them [`transfer`]: a whole store into a file, and from there into another store.
 
 pub mod backend;
+pub mod check;
 mod error;
 pub mod keys;
 mod stamp;

@@ -1,11 +1,15 @@
 //! The command line: every command, flag and default.
 
+mod admin;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use compline_core::schedule::{Fold, Gap};
+
+pub use admin::AdminCommand;
 
 /// Schedules WebAssembly tasks, and runs them on time.
 ///
@@ -119,6 +123,9 @@ pub enum Command {
     /// Shows the nodes of the cluster
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Works on a store itself, without a server
+    #[command(subcommand)]
+    Admin(AdminCommand),
     /// Shows the versions of this program and of what it stands on
     Version,
     /// Prints a shell's completion script

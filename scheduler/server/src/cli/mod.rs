@@ -1,5 +1,6 @@
-//! The `compline` command line. It speaks HTTP to a server and never opens a store (`serve` excepted).
+//! The `compline` command line. It speaks HTTP to a server and never opens a store (`serve` and `admin` excepted).
 
+mod admin;
 mod args;
 mod dead;
 mod docs;
@@ -62,6 +63,7 @@ async fn command(cli: Cli, out: &Out) -> Result<(), CliError> {
         Command::Dead(command) => dead::command(command, &client()?, out).await,
         Command::Schedule(command) => schedule::command(command, out),
         Command::Node(NodeCommand::List) => nodes(&client()?, out).await,
+        Command::Admin(command) => admin::command(command, out).await,
         Command::Version => version::version(out),
         Command::Completions { shell } => {
             let mut script = Vec::new();

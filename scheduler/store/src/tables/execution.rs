@@ -18,6 +18,7 @@ const INCARNATION_AT: usize = 1;
 const STAMP_AT: usize = 5;
 const FIELDS_AT: usize = STAMP_AT + Stamp::BYTES;
 
+const BUCKET_NAME: &str = "bucket";
 const LOG_NAME: &str = "log";
 const LOG_SCHEMA: u8 = 1;
 const LOG_CHUNK_BYTES: usize = 80_000;
@@ -121,8 +122,34 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<ExecutionRow, StoreError> {
 /// Counts rows of buckets that are open: `delta` more of them.
 pub fn add_open(tx: &Tx, shard: ShardId, hour: u32, delta: i64) {
     if delta != 0 {
-        tx.add(KeyBuilder::new(Table::Bucket).shard(shard).u32(hour).build(), delta);
+        tx.add(bucket_key(shard, hour), delta);
     }
+}
+
+/// How many rows of a bucket are open; `None` if the bucket has no counter, and so no rows.
+pub async fn open_in(tx: &Tx, shard: ShardId, hour: u32, read: Read) -> Result<Option<i64>, StoreError> {
+    let key = bucket_key(shard, hour);
+    let value = tx.get(key.clone(), read).await?;
+    Ok(value.map(|value| decode_bucket(&key, &value)).transpose()?.map(|(_, _, open)| open))
+}
+
+pub(crate) fn bucket_key(shard: ShardId, hour: u32) -> Bytes {
+    KeyBuilder::new(Table::Bucket).shard(shard).u32(hour).build()
+}
+
+/// The shard, the hour and how many are open, of the bucket with this key and value.
+pub fn decode_bucket(key: &[u8], value: &[u8]) -> Result<(ShardId, u32, i64), StoreError> {
+    let shard = ShardId(u16::from_be_bytes(super::key_field(BUCKET_NAME, key, 1)?));
+    let hour = u32::from_be_bytes(super::key_field(BUCKET_NAME, key, 3)?);
+    let open = value.try_into().map_err(|_| StoreError::unreadable(BUCKET_NAME, key, "not a counter"))?;
+    Ok((shard, hour, i64::from_le_bytes(open)))
+}
+
+/// Where the executions of a bucket lie.
+pub(crate) fn bucket_range(shard: ShardId, hour: u32) -> (Bytes, Bytes) {
+    let second = |hour: u64| (hour * 3_600).to_be_bytes();
+    let at = |hour: u64| KeyBuilder::new(Table::Execution).shard(shard).bytes(&second(hour)[3..]).build();
+    (at(u64::from(hour)), at(u64::from(hour) + 1))
 }
 
 /// One line of a run's log.
@@ -157,19 +184,24 @@ pub fn put_log(tx: &Tx, id: ExecutionId, attempt: u32, lines: &[LogLine]) -> Res
 
 /// The log of an execution: every attempt's lines, oldest first.
 pub async fn log(tx: &Tx, id: ExecutionId) -> Result<Vec<(u32, Vec<LogLine>)>, StoreError> {
-    let at = log_prefix(id).len();
     let (begin, end) = log_prefix(id).prefix();
     let pairs = tx.range(&RangeQuery { begin, end, limit: 10_000, reverse: false, read: Read::Snapshot }).await?;
     let mut attempts: Vec<(u32, Vec<LogLine>)> = Vec::new();
     for pair in pairs {
-        let attempt = u32::from_be_bytes(super::key_field(LOG_NAME, &pair.key, at)?);
-        let lines: Vec<LogLine> = super::decode(LOG_NAME, LOG_SCHEMA, &pair.key, &pair.value)?;
+        let (_, attempt, lines) = decode_log(&pair.key, &pair.value)?;
         match attempts.last_mut() {
             Some((number, known)) if *number == attempt => known.extend(lines),
             _ => attempts.push((attempt, lines)),
         }
     }
     Ok(attempts)
+}
+
+/// The execution, the attempt and the lines of the chunk with this key and value.
+pub fn decode_log(key: &[u8], value: &[u8]) -> Result<(ExecutionId, u32, Vec<LogLine>), StoreError> {
+    let id = ExecutionId::from_bytes(super::key_field(LOG_NAME, key, 3)?);
+    let attempt = u32::from_be_bytes(super::key_field(LOG_NAME, key, 3 + ExecutionId::BYTES)?);
+    Ok((id, attempt, super::decode(LOG_NAME, LOG_SCHEMA, key, value)?))
 }
 
 fn log_prefix(id: ExecutionId) -> KeyBuilder {

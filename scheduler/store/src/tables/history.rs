@@ -85,7 +85,7 @@ impl Listing<'_> {
         }
         let query = RangeQuery { begin, end, limit: page.limit, reverse: true, read: Read::Snapshot };
         let pairs = tx.range(&query).await?;
-        pairs.into_iter().map(|pair| entry(pair.key)).collect()
+        pairs.into_iter().map(|pair| entry(NAME, pair.key)).collect()
     }
 
     /// Whether a cursor's key belongs to this listing.
@@ -95,23 +95,39 @@ impl Listing<'_> {
     }
 }
 
-fn entry(key: Bytes) -> Result<Entry, StoreError> {
+/// The entry with this key, of the table with this name.
+pub(crate) fn entry(table: &'static str, key: Bytes) -> Result<Entry, StoreError> {
     let at = key.len().saturating_sub(ExecutionId::BYTES);
-    let execution = ExecutionId::from_bytes(super::key_field(NAME, &key, at)?);
+    let execution = ExecutionId::from_bytes(super::key_field(table, &key, at)?);
     Ok(Entry { key, execution })
+}
+
+pub(crate) fn job_key(job: JobId, slot: Timestamp, execution: ExecutionId) -> Bytes {
+    KeyBuilder::new(Table::History).job(job).micros(slot).execution(execution).build()
+}
+
+pub(crate) fn tenant_key(tenant: &TenantId, execution: ExecutionId) -> Bytes {
+    KeyBuilder::new(Table::AllRuns).tenant(tenant).execution(execution).build()
+}
+
+pub(crate) fn failed_key(tenant: &TenantId, execution: ExecutionId) -> Bytes {
+    KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution).build()
+}
+
+pub(crate) fn job_failed_key(job: JobId, execution: ExecutionId) -> Bytes {
+    KeyBuilder::new(Table::JobFailed).job(job).execution(execution).build()
 }
 
 /// Lists a new execution.
 pub fn add(tx: &Tx, tenant: &TenantId, execution: &Execution) {
-    let of_job = KeyBuilder::new(Table::History).job(execution.job).micros(execution.slot).execution(execution.id);
-    tx.set(of_job.build(), nothing());
-    tx.set(KeyBuilder::new(Table::AllRuns).tenant(tenant).execution(execution.id).build(), nothing());
+    tx.set(job_key(execution.job, execution.slot, execution.id), nothing());
+    tx.set(tenant_key(tenant, execution.id), nothing());
 }
 
 /// Lists an execution that failed for good.
 pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
-    tx.set(KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution.id).build(), nothing());
-    tx.set(KeyBuilder::new(Table::JobFailed).job(execution.job).execution(execution.id).build(), nothing());
+    tx.set(failed_key(tenant, execution.id), nothing());
+    tx.set(job_failed_key(execution.job, execution.id), nothing());
 }
 
 /// Takes an execution that is tried again off the lists of failures.

@@ -41,7 +41,7 @@ pub fn key(job: JobId) -> Bytes {
     KeyBuilder::new(Table::Job).job(job).build()
 }
 
-fn run_key(job: JobId) -> Bytes {
+pub(crate) fn run_key(job: JobId) -> Bytes {
     KeyBuilder::new(Table::JobRun).job(job).build()
 }
 
@@ -118,7 +118,11 @@ pub fn put_run(tx: &Tx, job: JobId, run: &JobRun) -> Result<(), StoreError> {
 
 /// Lists a new job under its tenant.
 pub fn add_to_listings(tx: &Tx, job: &Job) {
-    tx.set(KeyBuilder::new(Table::TenantJob).tenant(&job.tenant).job(job.id).build(), nothing());
+    tx.set(tenant_key(&job.tenant, job.id), nothing());
+}
+
+pub(crate) fn tenant_key(tenant: &TenantId, job: JobId) -> Bytes {
+    KeyBuilder::new(Table::TenantJob).tenant(tenant).job(job).build()
 }
 
 /// A tenant's jobs, newest first, from behind `before`.

@@ -137,3 +137,14 @@ pub(crate) fn put_import(tx: &Tx, row: &ImportRow) -> Result<(), StoreError> {
     tx.set(import_key(), super::encode(NAME, SCHEMA, row)?.into());
     Ok(())
 }
+
+/// Whether a row of this table, whichever it is, can be read.
+pub(crate) fn check(key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    match key.get(1..) {
+        Some(STORE) => super::decode::<Meta>(NAME, SCHEMA, key, value).map(drop),
+        Some(IMPORT) => super::decode::<ImportRow>(NAME, SCHEMA, key, value).map(drop),
+        Some(STARTS) if value.len() == size_of::<i64>() => Ok(()),
+        Some(STARTS) => Err(StoreError::unreadable(NAME, key, "not a counter")),
+        _ => Err(StoreError::unreadable(NAME, key, "this build knows no row of that name")),
+    }
+}

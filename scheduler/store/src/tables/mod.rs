@@ -51,7 +51,7 @@ fn expect_schema<'a>(table: &'static str, schema: u8, key: &[u8], value: &'a [u8
 }
 
 /// The fixed-size field at this place of a key.
-fn key_field<const N: usize>(table: &'static str, key: &[u8], at: usize) -> Result<[u8; N], StoreError> {
+pub(crate) fn key_field<const N: usize>(table: &'static str, key: &[u8], at: usize) -> Result<[u8; N], StoreError> {
     key.get(at..at + N)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| StoreError::unreadable(table, key, format_args!("no {N} bytes at {at}")))

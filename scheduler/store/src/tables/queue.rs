@@ -29,7 +29,7 @@ pub struct Due {
     pub job: JobId,
 }
 
-fn due_key(at: Timestamp, execution: ExecutionId) -> Bytes {
+pub(crate) fn due_key(at: Timestamp, execution: ExecutionId) -> Bytes {
     KeyBuilder::new(Table::Due).shard(execution.shard()).micros(at).execution(execution).build()
 }
 
@@ -132,6 +132,10 @@ impl Part<'_> {
         KeyBuilder::new(Table::Ready).name(self.lane).u8(self.zone).u8(self.partition)
     }
 
+    pub(crate) fn key(self, stamp: Stamp) -> Bytes {
+        self.prefix().bytes(&stamp.0).build()
+    }
+
     /// Puts an execution at the end. `index` is the one of its execution row in this commit.
     pub fn push(self, tx: &Tx, ready: &Ready, index: u16) -> Result<(), StoreError> {
         let prefix = self.prefix();
@@ -168,7 +172,7 @@ impl Part<'_> {
 
     /// Removes a row, and makes the commit fail if somebody else did.
     pub fn take(self, tx: &Tx, stamp: Stamp) {
-        let key = self.prefix().bytes(&stamp.0).build();
+        let key = self.key(stamp);
         tx.depend_on(&key);
         tx.clear(key);
     }

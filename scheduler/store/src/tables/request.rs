@@ -31,7 +31,12 @@ fn key(tenant: &TenantId, name: &str) -> Bytes {
 pub async fn get(tx: &Tx, tenant: &TenantId, name: &str) -> Result<Option<RequestRow>, StoreError> {
     let key = key(tenant, name);
     let value = tx.get(key.clone(), Read::Serializable).await?;
-    value.map(|value| super::decode(NAME, SCHEMA, &key, &value)).transpose()
+    value.map(|value| decode(&key, &value)).transpose()
+}
+
+/// What a request did, in a row's value.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<RequestRow, StoreError> {
+    super::decode(NAME, SCHEMA, key, value)
 }
 
 /// Remembers what a request did, in the transaction that does it.

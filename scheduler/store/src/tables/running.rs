@@ -24,7 +24,7 @@ pub struct RunningRow {
     pub claim: ClaimId,
 }
 
-fn key(session: SessionId, execution: ExecutionId) -> Bytes {
+pub(crate) fn key(session: SessionId, execution: ExecutionId) -> Bytes {
     KeyBuilder::new(Table::Running).session(session).execution(execution).build()
 }
 

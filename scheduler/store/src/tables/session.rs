@@ -75,8 +75,7 @@ pub async fn list(tx: &Tx, read: Read) -> Result<Vec<(String, Session, u64)>, St
     }
     let keys: Vec<Bytes> = nodes.iter().map(|(name, _)| beat_key(name)).collect();
     let beats = tx.get_many(&keys, Read::Snapshot).await?;
-    let beat =
-        |key: &Bytes, value: Option<Bytes>| value.map_or(Ok(0), |value| super::decode(BEAT_NAME, SCHEMA, key, &value));
+    let beat = |key: &Bytes, value: Option<Bytes>| value.map_or(Ok(0), |value| decode_beat(key, &value));
     let beats = keys.iter().zip(beats).map(|(key, value)| beat(key, value)).collect::<Result<Vec<u64>, _>>()?;
     Ok(nodes.into_iter().zip(beats).map(|((name, session), beat)| (name, session, beat)).collect())
 }
@@ -96,7 +95,12 @@ pub fn node_of(key: &[u8]) -> Result<&str, StoreError> {
 pub async fn beat(tx: &Tx, node: &str, read: Read) -> Result<u64, StoreError> {
     let key = beat_key(node);
     let value = tx.get(key.clone(), read).await?;
-    value.map_or(Ok(0), |value| super::decode(BEAT_NAME, SCHEMA, &key, &value))
+    value.map_or(Ok(0), |value| decode_beat(&key, &value))
+}
+
+/// The counter in a beat's value.
+pub fn decode_beat(key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
+    super::decode(BEAT_NAME, SCHEMA, key, value)
 }
 
 /// Sets a node's counter. Only the node itself writes it.

@@ -77,7 +77,23 @@ fn manifest_key(digest: TaskDigest) -> Bytes {
 pub async fn get(tx: &Tx, tenant: &TenantId, name: &str, read: Read) -> Result<Option<Task>, StoreError> {
     let key = task_key(tenant, name);
     let value = tx.get(key.clone(), read).await?;
-    value.map(|value| super::decode(TASK, SCHEMA, &key, &value)).transpose()
+    value.map(|value| decode(&key, &value)).transpose()
+}
+
+/// The task in a row's value.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<Task, StoreError> {
+    super::decode(TASK, SCHEMA, key, value)
+}
+
+/// What a version is, in a row's value.
+pub fn decode_version(key: &[u8], value: &[u8]) -> Result<TaskVersion, StoreError> {
+    super::decode(VERSION, SCHEMA, key, value)
+}
+
+/// The size and the number of chunks of a component, in a manifest's value.
+pub fn decode_manifest(key: &[u8], value: &[u8]) -> Result<(u64, u32), StoreError> {
+    let manifest: Manifest = super::decode(MANIFEST, SCHEMA, key, value)?;
+    Ok((manifest.size_bytes, manifest.chunks))
 }
 
 /// Writes a task.
@@ -93,7 +109,7 @@ pub async fn list(tx: &Tx, tenant: &TenantId, after: Option<&str>, limit: usize)
         begin = crate::keys::after(&task_key(tenant, after));
     }
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
-    pairs.iter().map(|pair| super::decode(TASK, SCHEMA, &pair.key, &pair.value)).collect()
+    pairs.iter().map(|pair| decode(&pair.key, &pair.value)).collect()
 }
 
 /// What a version is.
@@ -105,7 +121,7 @@ pub async fn version(
 ) -> Result<Option<TaskVersion>, StoreError> {
     let key = version_key(tenant, digest);
     let value = tx.get(key.clone(), read).await?;
-    value.map(|value| super::decode(VERSION, SCHEMA, &key, &value)).transpose()
+    value.map(|value| decode_version(&key, &value)).transpose()
 }
 
 /// Writes what a version is.
