@@ -50,9 +50,12 @@ fn place(key: &Bytes, row: &ExecutionRow, job: &Job) -> Option<Expected> {
             (part.key(row.stamp), "row in its lane")
         }
         State::Running(held) => (running::key(held.session, execution.id), "row with its session"),
-        State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. } => {
-            return None;
-        }
+        // What waits for an earlier execution is found by its job, not by a place of its own.
+        State::Waiting { .. }
+        | State::Completed { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. }
+        | State::Skipped { .. } => return None,
     };
     let problem = format!("{} is {} and has no {place}", execution.id, execution.state.name());
     Some(Expected { key: key.clone(), counterpart, kind: Kind::Mismatch, problem })
