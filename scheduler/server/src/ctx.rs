@@ -1,7 +1,6 @@
 //! What every pass needs: the store and what holds for all of it, the clock, and parsed jobs.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use compline_core::ids::{JobId, ShardCount};
@@ -14,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::env::Env;
 use crate::metrics::Metrics;
+use crate::passes::retain::Retention;
 
 /// How many shards a new store gets.
 pub const SHARDS_DEFAULT: u16 = 16;
@@ -37,6 +37,8 @@ pub struct Ctx {
     pub jobs: JobCache,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// How long history is kept.
+    pub retention: Retention,
 }
 
 impl Ctx {
@@ -54,14 +56,22 @@ impl Ctx {
             incarnation: meta.incarnation,
             jobs: JobCache::default(),
             metrics,
+            retention: Retention::default(),
         })
     }
 
+    /// The same, keeping history for another time.
+    #[must_use]
+    pub fn keeping(self, retention: Retention) -> Self {
+        Self { retention, ..self }
+    }
+
     /// A row, unless it cannot be read: then it stops itself, not its neighbours, and is counted.
-    pub(crate) fn readable<T, E: fmt::Display>(&self, row: Result<T, E>) -> Option<T> {
+    pub(crate) fn readable<T>(&self, row: Result<T, StoreError>) -> Option<T> {
         row.inspect_err(|error| {
             tracing::error!(%error, "a row cannot be read and is left alone");
-            self.metrics.unreadable_rows.inc();
+            let table = if let StoreError::Unreadable { table, .. } = error { table } else { "unknown" };
+            self.metrics.unreadable(table);
         })
         .ok()
     }

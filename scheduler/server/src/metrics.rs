@@ -25,6 +25,11 @@ struct OutcomeLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TableLabels {
+    table: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReportLabels {
     answer: Answer,
 }
@@ -49,8 +54,8 @@ pub struct Metrics {
     start_lag: Histogram,
     /// The same lags in microseconds, finer than buckets can be: for quantiles.
     lags: Mutex<Lags<u32>>,
-    /// Rows that could not be read, counted each time that one was met.
-    pub unreadable_rows: Counter,
+    unreadable_rows: Family<TableLabels, Counter>,
+    retained: Counter,
     /// Attempts that run at this moment.
     pub running: Gauge,
     /// Executions that were laid down as dead letters.
@@ -74,7 +79,8 @@ impl Default for Metrics {
             reports: Family::default(),
             start_lag: Histogram::new(LAG_SECONDS),
             lags: Mutex::new(new_lags()),
-            unreadable_rows: Counter::default(),
+            unreadable_rows: Family::default(),
+            retained: Counter::default(),
             running: Gauge::default(),
             dead_letters: Counter::default(),
         };
@@ -94,7 +100,12 @@ impl Default for Metrics {
             registry.register("attempts", "Attempts that ended, by outcome", metrics.attempts.clone());
             registry.register("reports", "Reports of ended attempts, by the store's answer", metrics.reports.clone());
             registry.register("start_lag_seconds", "Actual start less promised start", metrics.start_lag.clone());
-            registry.register("unreadable_rows", "Rows met that could not be read", metrics.unreadable_rows.clone());
+            registry.register(
+                "unreadable_rows",
+                "Rows that could not be read, by table, counted each time that one was met",
+                metrics.unreadable_rows.clone(),
+            );
+            registry.register("executions_removed", "Executions that retention removed", metrics.retained.clone());
             registry.register("dead_letters", "Executions that failed for good", metrics.dead_letters.clone());
             registry.register("attempts_running", "Attempts that run now", metrics.running.clone());
         }
@@ -107,6 +118,21 @@ impl Metrics {
     pub fn ticked(&self, queued: usize, ended: usize) {
         self.queued.inc_by(queued as u64);
         self.ended_unrun.inc_by(ended as u64);
+    }
+
+    /// A row could not be read.
+    pub fn unreadable(&self, table: &'static str) {
+        self.unreadable_rows.get_or_create(&TableLabels { table }).inc();
+    }
+
+    /// How often rows of a table could not be read.
+    pub fn unreadable_in(&self, table: &'static str) -> u64 {
+        self.unreadable_rows.get_or_create(&TableLabels { table }).get()
+    }
+
+    /// Retention removed executions.
+    pub fn retained(&self, executions: usize) {
+        self.retained.inc_by(executions as u64);
     }
 
     /// A claim committed.

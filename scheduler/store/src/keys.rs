@@ -13,11 +13,14 @@
 //!                                                                   definition
 //! 0x09    job run    job id                                         next slot, starts   create, tick           tick, api
 //! 0x0a    tenant job tenant 0 job id                                -                   create                 api
+//! 0x0c    finished   hour (u32), job id                             -                   tick, delete           retention
 //! 0x10    execution  shard, execution id                            the instance        create, tick, claim,   everybody
 //!                                                                                       complete, reap
 //! 0x11    log        shard, execution id, attempt, chunk            lines               complete               api
 //! 0x12    bucket     shard, hour                                    open rows (i64)     create, tick,          retention
 //!                                                                                       complete, reap, claim
+//! 0x13    dropping   shard, hour                                    -                   retention              retention, api
+//! 0x14    trim       shard, job id                                  -                   create, tick           retention
 //! 0x20    due        shard, due micros, execution id                job                 create, complete       tick
 //! 0x21    ready      lane 0 zone, partition, stamp                  what to run         tick, reap             claim
 //! 0x22    running    session, execution id                          fence, claim        claim                  beat, reap, claim
@@ -30,13 +33,15 @@
 //! 0x32    failed     tenant 0 execution id                          -                   complete, reap         api
 //! 0x33    job failed job id, execution id                           -                   complete, reap         api
 //! 0x38    ledger     job id, micros, 0 | 1 revision                 stretch | change     tick, edits            api
+//! 0x40    request    tenant 0 idempotency key                       body hash, result   create                 create
+//! 0x41    request    micros, tenant 0 idempotency key               -                   create                 retention
+//!         time
 //! 0x48    dead       lane 0 failed micros, execution id             the whole of it      complete, reap         redrive, api
 //! 0x49    dead place execution id                                   lane, failed micros  complete, reap         redrive, drop
-//! 0x40    request    tenant 0 idempotency key                       body hash, result   create                 create
 //! ```
 //!
-//! An execution id begins with its bucket's second, so within a shard the rows of one hour lie side by side, and a bucket is dropped by one
-//! `clear_range` per table and shard.
+//! An execution id begins with its bucket's second, so within a shard the rows of one hour lie side by side, and a bucket is dropped by
+//! clearing ranges, in steps (`bucket.rs`).
 //!
 //! Names (tenant, task, lane, job) have no zero byte: they are checked where they come in.
 
@@ -73,9 +78,12 @@ tables! {
     Job = 0x08,
     JobRun = 0x09,
     TenantJob = 0x0a,
+    Finished = 0x0c,
     Execution = 0x10,
     Log = 0x11,
     Bucket = 0x12,
+    Dropping = 0x13,
+    Trim = 0x14,
     Due = 0x20,
     Ready = 0x21,
     Running = 0x22,
@@ -89,6 +97,7 @@ tables! {
     JobFailed = 0x33,
     Ledger = 0x38,
     Request = 0x40,
+    RequestTime = 0x41,
     Dead = 0x48,
     DeadPlace = 0x49,
 }
@@ -116,9 +125,12 @@ impl Table {
             Self::Job => "job",
             Self::JobRun => "job run",
             Self::TenantJob => "tenant job",
+            Self::Finished => "finished",
             Self::Execution => "execution",
             Self::Log => "log",
             Self::Bucket => "bucket",
+            Self::Dropping => "dropping",
+            Self::Trim => "trim",
             Self::Due => "due",
             Self::Ready => "ready",
             Self::Running => "running",
@@ -132,6 +144,9 @@ impl Table {
             Self::JobFailed => "job failed",
             Self::Ledger => "ledger",
             Self::Request => "request",
+            Self::RequestTime => "request time",
+            Self::Dead => "dead",
+            Self::DeadPlace => "dead place",
         }
     }
 }

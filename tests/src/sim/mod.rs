@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use compline_core::ids::TaskDigest;
 use compline_server::env::Clock as _;
+use compline_store::Store;
 use compline_store::backend::memory::{FaultCounts, Faults, MemoryBackend, MemoryOptions};
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -148,6 +149,10 @@ async fn live(
         world.record.lock().broken.push(format!("an actor of the simulation broke: {error}"));
     }
     settle(world, oracle).await?;
+    match compline_store::check::check(&Store::new(world.hub.clone()), |_, _| {}).await {
+        Ok(report) => oracle.check_tables(&report, Instant::now())?,
+        Err(error) => world.record.lock().broken.push(format!("the store could not be checked: {error}")),
+    }
     oracle.check_end_of_run(Instant::now())
 }
 

@@ -57,7 +57,9 @@ impl SimNode {
         let live = async move {
             let name = config.name.clone();
             let ended = match Ctx::open(store, env, Arc::new(Metrics::default())).await {
-                Ok(ctx) => Node::new(Arc::new(ctx), config, runner).run(stopped.clone()).await,
+                Ok(ctx) => {
+                    Node::new(Arc::new(ctx.keeping(world.shape.retention)), config, runner).run(stopped.clone()).await
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = ended {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use compline_core::Timestamp;
 use compline_server::config::Roles;
+use compline_server::passes::retain::Retention;
 use compline_store::backend::memory::Faults;
 
 use super::plant::Plant;
@@ -46,6 +47,8 @@ pub struct Shape {
     pub blows_every: Range<Duration>,
     /// How long clients and faults are active.
     pub active: Duration,
+    /// How long executions are kept after their hour, and how many of a job.
+    pub retention: Retention,
 }
 
 /// A node.
@@ -67,7 +70,7 @@ impl Shape {
         let beat = Duration::from_millis(rng.u64(100..=500));
         let lease_ttl = beat * rng.u32(3..=6);
         Self {
-            base: Timestamp::from_unix_seconds(1_796_054_400 + rng.i64(0..86_400)),
+            base: draw_base(rng),
             nodes: draw_nodes(rng, plant),
             clients: rng.usize(1..=3),
             requests: rng.usize(4..=12),
@@ -80,8 +83,21 @@ impl Shape {
             faults: draw_faults(rng),
             blows_every: Duration::from_millis(100)..Duration::from_millis([700, 2_000, 8_000][rng.usize(0..3)]),
             active: Duration::from_secs(rng.u64(20..=60)),
+            retention: Retention {
+                age: Duration::from_millis(rng.u64(0..=15_000)),
+                runs_per_job: [2, 10, 10_000][rng.usize(0..3)],
+                failures_per_job: [1, 5, 10_000][rng.usize(0..3)],
+                every: Duration::from_millis(rng.u64(200..=4_000)),
+            },
         }
     }
+}
+
+/// Half of the runs see an hour end while they are active, so that there are old buckets.
+fn draw_base(rng: &mut fastrand::Rng) -> Timestamp {
+    let hour = 1_796_054_400 + rng.i64(1..=24) * 3_600;
+    let before = if rng.bool() { rng.i64(1..40) } else { rng.i64(40..3_600) };
+    Timestamp::from_unix_seconds(hour - before)
 }
 
 fn draw_nodes(rng: &mut fastrand::Rng, plant: Option<Plant>) -> Vec<NodeShape> {

@@ -119,6 +119,9 @@ impl Outcome {
             ("hand-backs", seen.handed_back),
             ("slots skipped", seen.skipped),
             ("stretches skipped", seen.stretches),
+            ("executions removed", seen.removed),
+            ("those of them beside open ones", seen.removed_beside_open),
+            ("jobs removed", seen.forgotten),
             ("virtual seconds", self.lasted.as_secs()),
         ]
     }

@@ -3,6 +3,7 @@
 mod executor;
 mod node;
 mod reports;
+mod retention;
 mod ticker;
 
 use std::time::Duration;

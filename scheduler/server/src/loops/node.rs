@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::executor::{Executor, Holding};
-use super::{Runner, ticker};
+use super::{Runner, retention, ticker};
 use crate::config::Roles;
 use crate::ctx::Ctx;
 use crate::passes::beat;
@@ -301,7 +301,13 @@ impl Tickers {
         for shard in mine {
             let begin = || {
                 let ticker = ticker::run(self.ctx.clone(), self.session, *shard, self.stop.clone());
-                AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(ticker)))
+                let retention = self.ctx.env.gated(retention::run(self.ctx.clone(), *shard));
+                let both = async move {
+                    // It ends with the ticker.
+                    let _retention = AbortOnDropHandle::new(tokio::spawn(retention));
+                    ticker.await;
+                };
+                AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(both)))
             };
             self.running.entry(*shard).or_insert_with(begin);
         }

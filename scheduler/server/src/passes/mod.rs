@@ -8,6 +8,7 @@ mod failure;
 pub mod lease;
 pub mod reap;
 pub mod redrive;
+pub mod retain;
 pub mod tick;
 
 use std::future::Future;

@@ -7,7 +7,7 @@ use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Sna
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::queue::{Due, Part, Ready, ZONE_DEFAULT};
-use compline_store::tables::{execution, history, job, lease, ledger, queue};
+use compline_store::tables::{execution, finished, history, job, lease, ledger, queue};
 use compline_store::{StoreError, TransactOptions, Tx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -176,7 +176,10 @@ fn write_advance(
     if let Some(missed) = &advance.missed {
         ledger::add_range(tx, execution.job, missed.from, missed.until, missed.reason)?;
     }
-    let (Some(next), Some(planned)) = (&advance.next, &advance.run.next) else { return Ok(None) };
+    let (Some(next), Some(planned)) = (&advance.next, &advance.run.next) else {
+        finished::put(tx, execution.id.bucket_hour(), execution.job);
+        return Ok(None);
+    };
     execution::put(tx, next)?;
     history::add(tx, &parsed.job.tenant, next);
     let due = Due { at: queue::due_instant(planned.due), execution: next.id, job: next.job };

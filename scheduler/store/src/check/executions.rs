@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use compline_core::execution::State;
+use compline_core::ids::ExecutionId;
 use compline_core::job::Job;
 
 use super::{Expected, Kind, Notes, Page, expect, jobs_of};
-use crate::backend::KeyValue;
+use crate::backend::{KeyValue, Read};
 use crate::tables::execution::{self, ExecutionRow};
 use crate::tables::queue::{self, Part, ZONE_DEFAULT};
-use crate::tables::{history, running};
+use crate::tables::{bucket, history, running};
 use crate::{StoreError, Tx};
 
 pub(super) async fn check(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes, page: &mut Page) -> Result<(), StoreError> {
@@ -23,8 +24,11 @@ pub(super) async fn check(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes, page: 
         }
     }
     let jobs = jobs_of(tx, rows.iter().map(|(_, row)| row.execution.job)).await?;
+    // What has ended in a bucket that is being dropped is on its way out: its entries go before it.
+    let ids: Vec<ExecutionId> = rows.iter().map(|(_, row)| row.execution.id).collect();
+    let leaving = bucket::are_dropping(tx, &ids, Read::Snapshot).await?;
     let mut expected = Vec::with_capacity(rows.len() * 3);
-    for (key, row) in &rows {
+    for ((key, row), leaving) in rows.iter().zip(leaving) {
         let execution = &row.execution;
         if execution.state.is_terminal() { &mut page.closed } else { &mut page.open }.push(execution.id);
         let Some(job) = jobs.get(&execution.job) else {
@@ -34,7 +38,9 @@ pub(super) async fn check(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes, page: 
         // Without the definition neither lane nor tenant is known.
         let Some(job) = job else { continue };
         expected.extend(place(key, row, job));
-        expected.extend(listings(key, row, job));
+        if !(leaving && execution.state.is_terminal()) {
+            expected.extend(listings(key, row, job));
+        }
     }
     expect(tx, expected, notes).await
 }

@@ -8,7 +8,7 @@ use super::places::job_at;
 use super::{Expected, Kind, Notes, expect};
 use crate::backend::{KeyValue, Read};
 use crate::keys::Table;
-use crate::tables::{execution, history, job};
+use crate::tables::{execution, finished, job, ledger};
 use crate::{StoreError, Tx};
 
 pub(super) async fn check_jobs(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
@@ -70,10 +70,18 @@ pub(super) async fn check_tenant_jobs(tx: &Tx, pairs: &[KeyValue], notes: &mut N
     expect_jobs(tx, &owned, notes).await
 }
 
+pub(super) async fn check_finished(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
+    let mut owned = Vec::with_capacity(pairs.len());
+    for KeyValue { key, .. } in pairs {
+        owned.extend(notes.read(key, finished::decode(key)).map(|(_, id)| (key, id)));
+    }
+    expect_jobs(tx, &owned, notes).await
+}
+
 pub(super) async fn check_ledger(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
     let mut owned = Vec::with_capacity(pairs.len());
     for KeyValue { key, value } in pairs {
-        owned.extend(notes.read(key, history::decode_ledger(key, value)).map(|(id, ..)| (key, id)));
+        owned.extend(notes.read(key, ledger::decode(key, value)).map(|(id, _)| (key, id)));
     }
     expect_jobs(tx, &owned, notes).await
 }

@@ -19,7 +19,7 @@ use compline_core::ids::{ExecutionId, JobId};
 
 use crate::backend::{KeyValue, RangeQuery, Read};
 use crate::keys::{KeyBuilder, Table, after};
-use crate::tables::{history, job, lease, meta, request, session, task};
+use crate::tables::{bucket, dead, history, job, lease, meta, request, session, task, trim};
 use crate::{Store, StoreError, Tx};
 
 use buckets::Buckets;
@@ -142,6 +142,7 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
         Table::Job => jobs::check_jobs(tx, &pairs, &mut notes).await?,
         Table::JobRun => jobs::check_runs(tx, &pairs, &mut notes).await?,
         Table::TenantJob => jobs::check_tenant_jobs(tx, &pairs, &mut notes).await?,
+        Table::Finished => jobs::check_finished(tx, &pairs, &mut notes).await?,
         Table::Ledger => jobs::check_ledger(tx, &pairs, &mut notes).await?,
         Table::Bucket => pairs.iter().for_each(|pair| notes.readable(pair, buckets::decode(&pair.key, &pair.value))),
         Table::Meta
@@ -153,7 +154,12 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
         | Table::Beat
         | Table::Lease
         | Table::Bell
-        | Table::Request => pairs.iter().for_each(|pair| notes.readable(pair, decode(table, pair))),
+        | Table::Dropping
+        | Table::Trim
+        | Table::Request
+        | Table::RequestTime
+        | Table::Dead
+        | Table::DeadPlace => pairs.iter().for_each(|pair| notes.readable(pair, decode(table, pair))),
     }
     page.findings = notes.findings;
     page.next = (pairs.len() == limit).then(|| pairs.last().map(|pair| after(&pair.key))).flatten();
@@ -171,6 +177,10 @@ fn decode(table: Table, KeyValue { key, value }: &KeyValue) -> Result<(), StoreE
         Table::Beat => session::decode_beat(key, value).map(drop),
         Table::Lease => lease::decode(key, value).map(drop),
         Table::Request => request::decode(key, value).map(drop),
+        Table::Dead => dead::decode(key.clone(), value).and_then(|entry| entry.letter).map(drop),
+        Table::DeadPlace => dead::decode_place(key, value).map(drop),
+        Table::Dropping => bucket::decode_dropping(key).map(drop),
+        Table::Trim => trim::decode(key).map(drop),
         _ => Ok(()),
     }
 }

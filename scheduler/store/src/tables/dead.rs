@@ -85,10 +85,15 @@ pub fn put(tx: &Tx, place: &Place, letter: &DeadLetter) -> Result<(), StoreError
 pub async fn get(tx: &Tx, execution: ExecutionId) -> Result<Option<(Place, DeadLetter)>, StoreError> {
     let at = place_key(execution);
     let Some(value) = tx.get(at.clone(), Read::Serializable).await? else { return Ok(None) };
-    let place: Place = super::decode(PLACE_NAME, PLACE_SCHEMA, &at, &value)?;
+    let place = decode_place(&at, &value)?;
     let at = key(&place, execution);
     let Some(value) = tx.get(at.clone(), Read::Serializable).await? else { return Ok(None) };
     Ok(Some((place, super::decode(NAME, SCHEMA, &at, &value)?)))
+}
+
+/// Where a dead letter is, in a row's value.
+pub fn decode_place(key: &[u8], value: &[u8]) -> Result<Place, StoreError> {
+    super::decode(PLACE_NAME, PLACE_SCHEMA, key, value)
 }
 
 /// Removes a dead letter.

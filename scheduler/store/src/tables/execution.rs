@@ -204,6 +204,6 @@ pub fn decode_log(key: &[u8], value: &[u8]) -> Result<(ExecutionId, u32, Vec<Log
     Ok((id, attempt, super::decode(LOG_NAME, LOG_SCHEMA, key, value)?))
 }
 
-fn log_prefix(id: ExecutionId) -> KeyBuilder {
+pub(super) fn log_prefix(id: ExecutionId) -> KeyBuilder {
     KeyBuilder::new(Table::Log).shard(id.shard()).execution(id)
 }

@@ -7,7 +7,7 @@ use compline_core::ids::{ExecutionId, JobId, TenantId};
 
 use super::nothing;
 use crate::backend::{RangeQuery, Read};
-use crate::keys::{KeyBuilder, Table};
+use crate::keys::{KeyBuilder, Table, after};
 use crate::{StoreError, Tx};
 
 const NAME: &str = "history";
@@ -70,6 +70,10 @@ impl Listing<'_> {
 
     /// One page of the listing, newest first. Not part of conflict detection: a listing may be a moment stale.
     pub async fn page(self, tx: &Tx, page: &Page) -> Result<Vec<Entry>, StoreError> {
+        self.read_page(tx, page, Read::Snapshot).await
+    }
+
+    async fn read_page(self, tx: &Tx, page: &Page, read: Read) -> Result<Vec<Entry>, StoreError> {
         let (mut begin, mut end) = self.prefix().prefix();
         if let Some(from) = page.from {
             begin = begin.max(self.at(from));
@@ -83,9 +87,14 @@ impl Listing<'_> {
         if begin >= end {
             return Ok(Vec::new());
         }
-        let query = RangeQuery { begin, end, limit: page.limit, reverse: true, read: Read::Snapshot };
+        let query = RangeQuery { begin, end, limit: page.limit, reverse: true, read };
         let pairs = tx.range(&query).await?;
         pairs.into_iter().map(|pair| entry(NAME, pair.key)).collect()
+    }
+
+    /// One page, read so that a change within it makes this commit conflict.
+    pub async fn page_to_depend_on(self, tx: &Tx, page: &Page) -> Result<Vec<Entry>, StoreError> {
+        self.read_page(tx, page, Read::Serializable).await
     }
 
     /// Whether a cursor's key belongs to this listing.
@@ -122,16 +131,49 @@ pub(crate) fn job_failed_key(job: JobId, execution: ExecutionId) -> Bytes {
 pub fn add(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.set(job_key(execution.job, execution.slot, execution.id), nothing());
     tx.set(tenant_key(tenant, execution.id), nothing());
+    super::trim::ask_now_and_then(tx, execution.job, execution.id);
+}
+
+/// A job's entries with slots from `from` on and before `until`, oldest first, read so that a change makes this commit conflict.
+pub async fn of_job_between(
+    tx: &Tx,
+    job: JobId,
+    from: Timestamp,
+    until: Timestamp,
+    limit: usize,
+) -> Result<Vec<Entry>, StoreError> {
+    let at = |instant| KeyBuilder::new(Table::History).job(job).micros(instant).build();
+    let query = RangeQuery { begin: at(from), end: at(until), limit, reverse: false, read: Read::Serializable };
+    tx.range(&query).await?.into_iter().map(|pair| entry(NAME, pair.key)).collect()
+}
+
+/// Takes entries that lie side by side out of a listing: from one key to another, both included.
+pub fn clear_entries(tx: &Tx, first: &Bytes, last: &Bytes) {
+    if first == last {
+        tx.clear(first.clone());
+    } else {
+        tx.clear_range(first.clone(), after(last));
+    }
+}
+
+/// Takes an execution out of its job's listing.
+pub fn remove_of_job(tx: &Tx, execution: &Execution) {
+    tx.clear(job_key(execution.job, execution.slot, execution.id));
+}
+
+/// Takes a tenant's executions from `first` to `last`, which are of one shard and second, out of its listing.
+pub fn remove_of_tenant(tx: &Tx, tenant: &TenantId, first: ExecutionId, last: ExecutionId) {
+    clear_entries(tx, &tenant_key(tenant, first), &tenant_key(tenant, last));
+}
+
+/// Takes an execution that failed off the lists of failures: it is tried again, or removed.
+pub fn remove_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
+    tx.clear(failed_key(tenant, execution.id));
+    tx.clear(job_failed_key(execution.job, execution.id));
 }
 
 /// Lists an execution that failed for good.
 pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.set(failed_key(tenant, execution.id), nothing());
     tx.set(job_failed_key(execution.job, execution.id), nothing());
-}
-
-/// Takes an execution that is tried again off the lists of failures.
-pub fn remove_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
-    tx.clear(KeyBuilder::new(Table::Failed).tenant(tenant).execution(execution.id).build());
-    tx.clear(KeyBuilder::new(Table::JobFailed).job(execution.job).execution(execution.id).build());
 }

@@ -121,6 +121,15 @@ pub fn add_to_listings(tx: &Tx, job: &Job) {
     tx.set(tenant_key(&job.tenant, job.id), nothing());
 }
 
+/// Removes a job with everything that is kept of it. Its executions must be gone.
+pub fn remove(tx: &Tx, job: &Job) {
+    tx.clear(key(job.id));
+    tx.clear(run_key(job.id));
+    tx.clear(tenant_key(&job.tenant, job.id));
+    let (begin, end) = KeyBuilder::new(Table::Ledger).job(job.id).prefix();
+    tx.clear_range(begin, end);
+}
+
 pub(crate) fn tenant_key(tenant: &TenantId, job: JobId) -> Bytes {
     KeyBuilder::new(Table::TenantJob).tenant(tenant).job(job).build()
 }

@@ -127,6 +127,29 @@ pub async fn from(
     Ok(pairs.into_iter().map(|pair| decode(&pair.key, &pair.value).map(|(_, entry)| entry)).collect())
 }
 
+/// Forgets what a job's ledger says of the time before an instant: stretches that end by then, and marks but the newest, by which the slots of
+/// a later time are counted. So many rows are looked at in one go; a later call goes on. Returns how many were forgotten.
+pub async fn forget_before(tx: &Tx, job: JobId, until: Timestamp, limit: usize) -> Result<usize, StoreError> {
+    let (begin, _) = KeyBuilder::new(Table::Ledger).job(job).prefix();
+    let end = KeyBuilder::new(Table::Ledger).job(job).micros(until).build();
+    let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Serializable }).await?;
+    let newest_mark = pairs.iter().rposition(|pair| pair.key.get(KIND_AT) == Some(&MARK));
+    let mut forgotten = 0;
+    for (index, pair) in pairs.into_iter().enumerate() {
+        let old = match decode(&pair.key, &pair.value) {
+            Ok((_, Entry::Stretch(stretch))) => stretch.until <= until,
+            Ok((_, Entry::Mark(_))) => newest_mark != Some(index),
+            // One that cannot be read stays, and is found by `admin check`.
+            Err(_) => false,
+        };
+        if old {
+            tx.clear(pair.key);
+            forgotten += 1;
+        }
+    }
+    Ok(forgotten)
+}
+
 /// The job and the row with this key and value.
 pub fn decode(key: &Bytes, value: &Bytes) -> Result<(JobId, Entry), StoreError> {
     let job = JobId::from_bytes(super::key_field(NAME, key, 1)?);

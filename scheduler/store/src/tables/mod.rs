@@ -3,8 +3,10 @@
 //! Every value begins with its schema version. A version that this build does not know is an error of that row, never "empty".
 
 pub mod bell;
+pub mod bucket;
 pub mod dead;
 pub mod execution;
+pub mod finished;
 pub mod history;
 pub mod job;
 pub mod lease;
@@ -15,6 +17,7 @@ pub mod request;
 pub mod running;
 pub mod session;
 pub mod task;
+pub mod trim;
 
 use bytes::Bytes;
 use serde::Serialize;

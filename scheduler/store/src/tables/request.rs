@@ -5,8 +5,9 @@ use compline_core::Timestamp;
 use compline_core::ids::{JobId, TenantId};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Read;
-use crate::keys::{KeyBuilder, Table};
+use super::nothing;
+use crate::backend::{RangeQuery, Read};
+use crate::keys::{KeyBuilder, Table, after};
 use crate::{StoreError, Tx};
 
 const NAME: &str = "request";
@@ -42,5 +43,32 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<RequestRow, StoreError> {
 /// Remembers what a request did, in the transaction that does it.
 pub fn put(tx: &Tx, tenant: &TenantId, name: &str, row: &RequestRow) -> Result<(), StoreError> {
     tx.set(key(tenant, name), super::encode(NAME, SCHEMA, row)?.into());
+    tx.set(KeyBuilder::new(Table::RequestTime).micros(row.at).tenant(tenant).bytes(name.as_bytes()).build(), nothing());
     Ok(())
+}
+
+/// Forgets the oldest requests from before an instant. Returns how many were looked at, at most `limit`, and how many were forgotten: a key
+/// that was used again since is not.
+pub async fn forget_before(tx: &Tx, until: Timestamp, limit: usize) -> Result<(usize, usize), StoreError> {
+    let begin = KeyBuilder::new(Table::RequestTime).build();
+    let end = KeyBuilder::new(Table::RequestTime).micros(until).build();
+    let query = RangeQuery { begin: begin.clone(), end, limit, reverse: false, read: Read::Snapshot };
+    let pairs = tx.range(&query).await?;
+    let Some(last) = pairs.last() else { return Ok((0, 0)) };
+    let keys: Vec<Bytes> = pairs
+        .iter()
+        .map(|pair| KeyBuilder::new(Table::Request).bytes(pair.key.get(9..).unwrap_or_default()).build())
+        .collect();
+    let values = tx.get_many(&keys, Read::Serializable).await?;
+    let mut forgotten = 0;
+    for (key, value) in keys.into_iter().zip(values) {
+        // One that cannot be read stays, and is found by `admin check`.
+        let old = value.is_some_and(|value| decode(&key, &value).is_ok_and(|row| row.at < until));
+        if old {
+            tx.clear(key);
+            forgotten += 1;
+        }
+    }
+    tx.clear_range(begin, after(&last.key));
+    Ok((pairs.len(), forgotten))
 }

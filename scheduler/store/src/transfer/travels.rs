@@ -29,8 +29,11 @@ impl Table {
             | Self::Job
             | Self::JobRun
             | Self::TenantJob
+            | Self::Finished
             | Self::Log
             | Self::Bucket
+            | Self::Dropping
+            | Self::Trim
             | Self::Due
             | Self::History
             | Self::AllRuns
@@ -38,6 +41,7 @@ impl Table {
             | Self::JobFailed
             | Self::Ledger
             | Self::Request
+            | Self::RequestTime
             | Self::Dead
             | Self::DeadPlace => Travels::AsTheyAre,
             Self::Execution => Travels::Executions,

@@ -1,11 +1,14 @@
-//! Rules `settled`, `accounted`, `acknowledged` and `run`: what must hold when the run is over.
+//! Rules `settled`, `accounted`, `acknowledged`, `run` and `tables`: what must hold when the run is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use compline_core::Timestamp;
 use compline_core::execution::State;
 use compline_core::ids::{Fence, JobId};
+use compline_store::check::Report;
 use tokio::time::Instant;
+
+use crate::sim::backend::SIGNATURE;
 
 use super::{Checked, Ending, Oracle, Violation, broken, ensure};
 
@@ -44,6 +47,17 @@ impl Oracle {
             .and_then(|()| self.check_accounted(self.world.clock.at(now)))
             .and_then(|()| self.check_runs())
             .and_then(|()| self.check_nothing_else());
+        checked.map_err(|broken| self.violation(broken, now))
+    }
+
+    /// What `compline admin check` says of the store at the end.
+    pub fn check_tables(&self, report: &Report, now: Instant) -> Result<(), Violation> {
+        // Signatures are the simulator's own.
+        let signature = SIGNATURE.escape_ascii().to_string();
+        let checked = match report.findings.iter().find(|finding| finding.key != signature) {
+            Some(finding) => broken("tables", format!("{finding:?}, one of {}", report.findings_total)),
+            None => Ok(()),
+        };
         checked.map_err(|broken| self.violation(broken, now))
     }
 

@@ -6,7 +6,7 @@
 //! | `accounted` | 1 | every slot due in the run, counted out from the client's words, has one execution or lies in one ledger stretch |
 //! | `settled` | 1 | when faults are over, every due execution ends, one within a bounded time of the other |
 //! | `next-slot` | 1, 3 | the commit that takes a slot out of PENDING plans its successor, which is the one that the schedule says |
-//! | `one-per-slot` | 3 | (job, slot) has one execution id; its row begins PENDING, is never removed and keeps what it stands for |
+//! | `one-per-slot` | 3 | (job, slot) has one execution id; its row begins PENDING, never comes back once removed, and keeps what it stands for |
 //! | `machine` | 3 | states follow one another legally; attempts are only appended; of terminal states there is one |
 //! | `early` | 2 | nothing is queued, claimed or started before it is due, retries included; a retry is due when its rule says |
 //! | `misfire` | 1, 7 | only slots past their deadline are skipped |
@@ -19,12 +19,15 @@
 //! | `hasty` | 12 | nobody else ends a session whose counter moved within the TTL |
 //! | `places` | 1 | after every commit each waiting or running execution has exactly its one place, and nothing else has one |
 //! | `counters` | 10 | a bucket's open counter is the number of its executions that are not terminal |
+//! | `retained` | 10 | what has ended goes when its hour is old or its job has enough of newer ones; what is open never does; a job goes last |
+//! | `tables` | 10 | at the end of the run `compline admin check` finds nothing: no orphan, no row that contradicts another |
 //! | `listed` | 7 | an execution is listed in the commit that makes it, a failure in the commit that fails it |
 
 mod actors;
 mod executions;
 mod finale;
 mod places;
+mod retention;
 pub mod rows;
 mod slots;
 
@@ -105,6 +108,12 @@ pub struct Seen {
     pub skipped: u64,
     /// Stretches of slots past their deadline.
     pub stretches: u64,
+    /// Executions removed because their hour was old, or because their job had enough newer ones.
+    pub removed: u64,
+    /// Executions removed though others of their hour were open.
+    pub removed_beside_open: u64,
+    /// Jobs removed with all that was theirs.
+    pub forgotten: u64,
 }
 
 /// The replay, up to the last commit that it was shown.
@@ -129,6 +138,8 @@ pub struct Oracle {
     /// When a fence was over, and by what.
     over: BTreeMap<Fence, (Instant, Ending)>,
     open: BTreeMap<(ShardId, u32), i64>,
+    /// Executions whose rows were removed. What they were is remembered with the others.
+    removed: BTreeSet<ExecutionId>,
     version: u64,
     digest: DefaultHasher,
     /// What the log did, in numbers.
@@ -166,6 +177,7 @@ impl Oracle {
             granted: BTreeMap::new(),
             over: BTreeMap::new(),
             open: BTreeMap::new(),
+            removed: BTreeSet::new(),
             version: 0,
             digest: DefaultHasher::new(),
             seen: Seen::default(),
@@ -199,7 +211,7 @@ impl Oracle {
             .map_err(|error| Broken { rule: "readable", detail: error.to_string() })?;
         self.seen.commits += 1;
         let moment = Moment { landed, wall: self.world.clock.at(landed.at) };
-        ensure(commit.removed.is_empty(), "one-per-slot", || format!("removed: {:?}", commit.removed))?;
+        self.check_retention(&commit, &moment)?;
         self.check_jobs(&commit, &moment)?;
         self.check_slots(&commit, &moment)?;
         for after in commit.executions.values() {

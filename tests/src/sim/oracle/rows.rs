@@ -25,8 +25,8 @@ pub struct Commit {
     pub author: Option<Author>,
     /// Executions as they are from now on.
     pub executions: BTreeMap<ExecutionId, ExecutionRow>,
-    /// Execution rows that were removed.
-    pub removed: Vec<Bytes>,
+    /// Executions whose rows were removed.
+    pub removed: Vec<ExecutionId>,
     /// Rows of executions that wait or run: added.
     pub placed: Vec<Place>,
     /// The same, removed.
@@ -47,6 +47,8 @@ pub struct Commit {
     pub open: Vec<(ShardId, u32, i64)>,
     /// Executions that were listed under their job.
     pub listed: Vec<ExecutionId>,
+    /// Executions that were taken out of their job's listing.
+    pub unlisted: Vec<ExecutionId>,
     /// Executions that were listed as failed.
     pub failed: Vec<ExecutionId>,
 }
@@ -121,7 +123,7 @@ impl Reader {
                     let row = execution::decode(key, value)?;
                     commit.executions.insert(row.execution.id, row);
                 }
-                None => commit.removed.push(key.clone()),
+                None => commit.removed.extend(trailing_execution(key)),
             }
         } else if is(Table::Session) {
             let session = value.map(|value| session::decode(key, value)).transpose()?;
@@ -149,8 +151,9 @@ impl Reader {
         {
             commit.open.push(read_bucket(key, value)?);
         } else if is(Table::History) {
-            commit.listed.extend(trailing_execution(key));
-        } else if is(Table::JobFailed) {
+            let changed = if value.is_some() { &mut commit.listed } else { &mut commit.unlisted };
+            changed.extend(trailing_execution(key));
+        } else if is(Table::JobFailed) && value.is_some() {
             commit.failed.extend(trailing_execution(key));
         }
         Ok(())

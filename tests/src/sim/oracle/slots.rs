@@ -19,7 +19,10 @@ impl Oracle {
 
     pub(super) fn check_jobs(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
         for (id, row) in &commit.jobs {
-            let Some(row) = row else { return broken("acknowledged", format!("{id} was removed")) };
+            let Some(row) = row else {
+                self.check_forgotten(*id)?;
+                continue;
+            };
             ensure(!self.jobs.contains_key(id), "acknowledged", || format!("{id} was written twice: {row:?}"))?;
             ensure(row.state == JobState::Active && row.revision == 1, "acknowledged", || {
                 format!("{id} begins as {row:?}")

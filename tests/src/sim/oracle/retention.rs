@@ -1,0 +1,72 @@
+//! Rule `retained`: what may be removed, and when.
+
+use std::collections::BTreeSet;
+
+use compline_core::execution::State;
+use compline_core::ids::{ExecutionId, JobId};
+
+use super::rows::Commit;
+use super::{Checked, Moment, Oracle, broken, ensure};
+
+impl Oracle {
+    /// Whether all of an execution's hour is past the retention age.
+    fn is_old(&self, id: ExecutionId, moment: &Moment<'_>) -> bool {
+        let end = i64::from(id.bucket_hour() + 1) * 3_600;
+        compline_core::Timestamp::from_unix_seconds(end) + self.world.shape.retention.age <= moment.wall
+    }
+
+    /// How many of its job's ended executions of its kind have a later slot, removed ones included.
+    fn newer(&self, id: ExecutionId) -> usize {
+        let Some(row) = self.executions.get(&id) else { return 0 };
+        let failed = matches!(row.execution.state, State::Failed { .. });
+        let newer = self.executions.values().filter(|other| {
+            let other = &other.execution;
+            other.job == row.execution.job
+                && other.slot > row.execution.slot
+                && matches!(other.state, State::Failed { .. }) == failed
+        });
+        newer.count()
+    }
+
+    pub(super) fn check_retention(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
+        let removed: BTreeSet<ExecutionId> = commit.removed.iter().copied().collect();
+        for id in removed.iter().chain(&commit.unlisted) {
+            let Some(row) = self.executions.get(id) else {
+                return broken("retained", format!("{id} was removed, and never was there"));
+            };
+            let ended = row.execution.state.is_terminal() && !commit.executions.contains_key(id);
+            ensure(ended, "retained", || format!("an open execution was removed: {row:?}"))?;
+            let retention = self.world.shape.retention;
+            let share = match row.execution.state {
+                State::Failed { .. } => retention.failures_per_job,
+                _ => retention.runs_per_job,
+            };
+            let may_go = self.is_old(*id, moment) || (removed.contains(id) && self.newer(*id) >= share);
+            ensure(may_go, "retained", || {
+                format!("{id} was removed at {}, with {} newer ones of its job: {row:?}", moment.wall, self.newer(*id))
+            })?;
+        }
+        for id in removed {
+            ensure(self.removed.insert(id), "retained", || format!("{id} was removed twice"))?;
+            let beside_open = self.open.get(&(id.shard(), id.bucket_hour())).is_some_and(|open| *open > 0);
+            self.seen.removed += 1;
+            self.seen.removed_beside_open += u64::from(beside_open);
+        }
+        Ok(())
+    }
+
+    /// A job goes when its schedule is over and nothing of it is left.
+    pub(super) fn check_forgotten(&mut self, job: JobId) -> Checked {
+        let left =
+            self.executions.values().find(|row| row.execution.job == job && !self.removed.contains(&row.execution.id));
+        ensure(self.jobs.contains_key(&job) && left.is_none(), "retained", || {
+            format!("{job} was removed, and this is left of it: {left:?}")
+        })?;
+        let newest = self.newest.get(&job).copied();
+        let model = self.world.record.lock().asked.get(&job).cloned();
+        let to_come = newest.zip(model).and_then(|(newest, model)| model.after(newest));
+        ensure(to_come.is_none(), "retained", || format!("{job} was removed, and {to_come:?} is to come"))?;
+        self.seen.forgotten += 1;
+        Ok(())
+    }
+}
