@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::passes::retain::Retention;
 use crate::refusal::{Refusal, quoted};
 
 /// The address that a server listens on, unless told otherwise.
@@ -28,6 +29,8 @@ pub struct ServeConfig {
     pub lanes: Vec<String>,
     /// What requests may ask for at most.
     pub ceilings: Ceilings,
+    /// How long history is kept.
+    pub retention: Retention,
 }
 
 /// Where a store is.
@@ -114,7 +117,8 @@ pub struct Ceilings {
     pub memory_bytes: u64,
     /// The longest attempt.
     pub timeout: Duration,
-    /// The longest that a slot may be on its way: misfire deadline, retries and attempts together. History is kept for longer.
+    /// A slot must not be on its way for so long: misfire deadline, retries and attempts together. It is the retention age, so that no
+    /// execution that goes its way is old before it ends.
     pub lifetime: Duration,
 }
 
@@ -126,7 +130,7 @@ impl Default for Ceilings {
             fuel: 1_000_000_000_000,
             memory_bytes: 256 << 20,
             timeout: Duration::from_secs(3_600),
-            lifetime: Duration::from_secs(7 * 86_400),
+            lifetime: Retention::default().age,
         }
     }
 }

@@ -91,7 +91,8 @@ async fn serve(
     let compiler =
         Compiler::new(engine, compile_place()?, CompileLimits::default(), compiled_directory(&config.store))?;
     let env = Env::system();
-    let ctx = Arc::new(Ctx::open(store.clone(), env.clone(), Arc::new(Metrics::default())).await?);
+    let ctx =
+        Arc::new(Ctx::open(store.clone(), env.clone(), Arc::new(Metrics::default())).await?.keeping(config.retention));
     let node = Node::new(ctx.clone(), node_config(config, &env), Arc::new(Sandbox::new(store, compiler.clone())));
     let api = serve_api(listener, ApiState::new(ctx, compiler, config.ceilings), stop.clone());
     let loops = async {

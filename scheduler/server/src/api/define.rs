@@ -144,16 +144,19 @@ impl Checked {
     fn check_lifetime(&self, ceilings: &Ceilings) -> Result<(), Refusal> {
         let attempts = self.limits.timeout.saturating_mul(self.retry.attempts_max());
         let lifetime = self.misfire.deadline.saturating_add(self.retry.span_max()).saturating_add(attempts);
-        if lifetime <= ceilings.lifetime {
+        if lifetime < ceilings.lifetime {
             return Ok(());
         }
         let detail = format!(
-            "misfire deadline, retry delays and attempts together may take {}, and history is only sure to be kept for {}",
+            "`misfire.deadline`, `retry` and the `limits.timeout` of each attempt together may take {}, and an execution is kept for {} (the server's \
+             `retention.age`)",
             duration::format(lifetime),
             duration::format(ceilings.lifetime)
         );
         let field = if self.misfire.deadline > ceilings.lifetime / 2 { "misfire.deadline" } else { "retry.delays" };
-        Err(Refusal::new(field, detail).hint("shorten `misfire.deadline`, `retry.delays` or `limits.timeout`"))
+        Err(Refusal::new(field, detail).hint(
+            "shorten `misfire.deadline`, `retry.delays` or `limits.timeout`, or let the server keep history for longer",
+        ))
     }
 }
 

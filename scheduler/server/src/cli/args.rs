@@ -1,6 +1,7 @@
 //! The command line: every command, flag and default.
 
 mod admin;
+mod retention;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap_complete::Shell;
 use compline_core::schedule::{Fold, Gap};
 
 pub use admin::AdminCommand;
+pub use retention::RetentionArgs;
 
 /// Schedules WebAssembly tasks, and runs them on time.
 ///
@@ -147,7 +149,7 @@ pub enum Command {
 /// How a server runs. What a flag does not say, the environment does, then the configuration file, then the default.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// A configuration file (TOML) with any of: store, listen, roles, workers, lanes
+    /// A configuration file (TOML) with any of: store, listen, roles, workers, lanes, retention
     #[arg(long, env = "COMPLINE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where the store is: embedded:DIR or fdb:CLUSTER_FILE [default: embedded:./compline-data]
@@ -165,6 +167,9 @@ pub struct ServeArgs {
     /// The lanes that this node serves [default: default]
     #[arg(long, env = "COMPLINE_LANES", hide_env_values = true, value_name = "LANES", value_delimiter = ',')]
     pub lanes: Option<Vec<String>>,
+    /// How long history is kept.
+    #[command(flatten)]
+    pub retention: RetentionArgs,
 }
 
 /// Tasks.

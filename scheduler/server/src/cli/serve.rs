@@ -2,16 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
+use compline_core::time::duration;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use super::CliError;
-use super::args::ServeArgs;
+use super::args::{RetentionArgs, ServeArgs};
 use super::fdb;
 use super::out::Out;
-use crate::api::one_of;
+use crate::api::{one_of, read_duration};
 use crate::config::{Ceilings, LANE_DEFAULT, LISTEN_DEFAULT, Roles, STORE_DEFAULT, ServeConfig, StoreLocation};
+use crate::passes::retain::Retention;
 use crate::refusal::{Refusal, quoted};
 use crate::serve::ServeError;
 use crate::words;
@@ -19,6 +22,10 @@ use crate::words;
 /// Runs per core, unless told otherwise: tasks that wait for the host leave the core to others.
 const WORKERS_PER_CORE: usize = 8;
 const WORKERS_MAX: u32 = 10_000;
+/// A job with all defaults is on its way for an hour and a quarter at the longest.
+const RETENTION_AGE_MIN: Duration = Duration::from_secs(2 * 3_600);
+const RETENTION_AGE_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+const RETENTION_RUNS_MAX: u32 = 1_000_000;
 
 /// What a configuration file may say.
 #[derive(Debug, Default, Deserialize)]
@@ -29,6 +36,8 @@ struct ConfigFile {
     roles: Option<Vec<String>>,
     workers: Option<u32>,
     lanes: Option<Vec<String>>,
+    #[serde(default)]
+    retention: RetentionArgs,
 }
 
 /// Runs a server until it is told to stop.
@@ -66,13 +75,15 @@ fn configure(args: ServeArgs) -> Result<ServeConfig, CliError> {
     if lanes.is_empty() {
         return Err(Refusal::new("lanes", "a node serves at least one lane").hint("leave it out for `default`").into());
     }
+    let retention = read_retention(args.retention, file.retention)?;
     Ok(ServeConfig {
         store: StoreLocation::parse(&store)?,
         listen: read_listen(&listen)?,
         roles: args.roles.or(file.roles).map_or(Ok(Roles::ALL), |names| read_roles(&names))?,
         workers: read_workers(args.workers.or(file.workers))?,
         lanes,
-        ceilings: Ceilings::default(),
+        ceilings: Ceilings { lifetime: retention.age, ..Ceilings::default() },
+        retention,
     })
 }
 
@@ -82,7 +93,35 @@ fn read_file(path: &Path) -> Result<ConfigFile, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| refuse(format!("{shown} can't be read: {error}")))?;
     toml::from_str(&text).map_err(|error| {
         refuse(format!("{shown}: {}", error.to_string().trim_end()))
-            .with_hint("it may have: store, listen, roles, workers, lanes")
+            .with_hint("it may have: store, listen, roles, workers, lanes, and [retention] with age, runs_per_job, failures_per_job")
+    })
+}
+
+fn read_retention(args: RetentionArgs, file: RetentionArgs) -> Result<Retention, Refusal> {
+    let default = Retention::default();
+    let age = match args.age.or(file.age) {
+        Some(text) => read_duration("retention.age", &text)?,
+        None => default.age,
+    };
+    if !(RETENTION_AGE_MIN..=RETENTION_AGE_MAX).contains(&age) {
+        let [age, min, max] = [age, RETENTION_AGE_MIN, RETENTION_AGE_MAX].map(duration::format);
+        return Err(Refusal::new("retention.age", format!("{age} is not from {min} to {max}"))
+            .hint("a job with the default misfire deadline and retries can be on its way for over an hour"));
+    }
+    let count = |field, given: Option<u32>, default: usize| match given {
+        None => Ok(default),
+        Some(count @ 1..=RETENTION_RUNS_MAX) => Ok(count as usize),
+        Some(other) => Err(Refusal::new(field, format!("{other} is not from 1 to {RETENTION_RUNS_MAX}"))),
+    };
+    Ok(Retention {
+        age,
+        runs_per_job: count("retention.runs_per_job", args.runs_per_job.or(file.runs_per_job), default.runs_per_job)?,
+        failures_per_job: count(
+            "retention.failures_per_job",
+            args.failures_per_job.or(file.failures_per_job),
+            default.failures_per_job,
+        )?,
+        ..default
     })
 }
 
@@ -131,7 +170,15 @@ mod tests {
     use super::*;
 
     fn nothing() -> ServeArgs {
-        ServeArgs { config: None, store: None, listen: None, roles: None, workers: None, lanes: None }
+        ServeArgs {
+            config: None,
+            store: None,
+            listen: None,
+            roles: None,
+            workers: None,
+            lanes: None,
+            retention: RetentionArgs::default(),
+        }
     }
 
     #[test]
@@ -171,6 +218,17 @@ mod tests {
         let location =
             StoreLocation::FoundationDb { cluster_file: "/etc/fdb.cluster".into(), prefix: Some("blue/".to_owned()) };
         assert_eq!(configure(on_a_cluster).unwrap().store, location);
+        for (retention, word) in [
+            (RetentionArgs { age: Some("1h".into()), ..RetentionArgs::default() }, "not from 2h"),
+            (RetentionArgs { age: Some("30".into()), ..RetentionArgs::default() }, "not a duration"),
+            (RetentionArgs { runs_per_job: Some(0), ..RetentionArgs::default() }, "not from 1"),
+        ] {
+            let refused = configure(ServeArgs { retention, ..nothing() }).unwrap_err();
+            assert!(refused.text().contains(word), "{}", refused.text());
+        }
+        let kept = RetentionArgs { age: Some("2h".into()), ..RetentionArgs::default() };
+        let config = configure(ServeArgs { retention: kept, ..nothing() }).unwrap();
+        assert_eq!((config.retention.age, config.ceilings.lifetime), (RETENTION_AGE_MIN, RETENTION_AGE_MIN));
         assert!(configure(ServeArgs { listen: Some("localhost:0".into()), ..nothing() }).is_ok());
         assert!(configure(ServeArgs { listen: Some("[::1]:7878".into()), ..nothing() }).is_ok());
     }

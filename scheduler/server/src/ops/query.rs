@@ -18,6 +18,7 @@ use compline_store::{StoreError, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
 use crate::ops::create::{Created, IDEMPOTENCY_TTL, Idempotency};
+use crate::passes::retain;
 
 /// A filter looks at so many rows for one page; a page may then be short and have a next one all the same.
 pub const SCANNED_MAX: usize = 2_000;
@@ -165,6 +166,9 @@ pub struct ExecutionSeen {
 pub async fn execution(ctx: &Ctx, tenant: &TenantId, id: ExecutionId) -> Result<Option<ExecutionSeen>, StoreError> {
     let committed = ctx.store.transact(|tx| async move {
         let Some(row) = execution::get(&tx, id, Read::Snapshot).await? else { return Ok(None) };
+        if row.execution.state.is_terminal() && !retain::leaving(ctx, &tx, &[id]).await?.is_empty() {
+            return Ok(None);
+        }
         let job_row = job::get(&tx, row.execution.job, Read::Snapshot).await?;
         let job = job_row.map(|job_row| ctx.jobs.parsed(row.execution.job, &job_row)).transpose()?;
         Ok(Some(ExecutionSeen { execution: row.execution, job }))
@@ -230,8 +234,10 @@ async fn execution_batch(
     let entries = listing.page(&tx, page).await?;
     let ids: Vec<ExecutionId> = entries.iter().map(|entry| entry.execution).collect();
     let rows = execution::get_many(&tx, &ids, Read::Snapshot).await?;
+    let leaving = retain::leaving(ctx, &tx, &ids).await?;
+    let stays = |execution: &Execution| !(execution.state.is_terminal() && leaving.contains(&execution.id));
     let rows: Vec<Option<Execution>> =
-        rows.into_iter().map(|row| ctx.readable(row).flatten().map(|row| row.execution)).collect();
+        rows.into_iter().map(|row| ctx.readable(row).flatten().map(|row| row.execution).filter(stays)).collect();
     let mut job_ids: Vec<JobId> = rows.iter().flatten().map(|execution| execution.job).collect();
     job_ids.sort_unstable();
     job_ids.dedup();

@@ -53,6 +53,14 @@ pub async fn drop_old(ctx: &Ctx, shard: ShardId, now: Timestamp, known: &mut Kno
     }
 }
 
+/// Which of these executions lie in buckets that are being dropped: what has ended of them is gone.
+pub async fn leaving(ctx: &Ctx, tx: &Tx, ids: &[ExecutionId]) -> Result<BTreeSet<ExecutionId>, StoreError> {
+    let kept = ctx.retention.first_kept_hour(ctx.env.now());
+    let old: Vec<ExecutionId> = ids.iter().copied().filter(|id| id.bucket_hour() < kept).collect();
+    let dropping = bucket::are_dropping(tx, &old, Read::Snapshot).await?;
+    Ok(old.into_iter().zip(dropping).filter(|(_, dropping)| *dropping).map(|(id, _)| id).collect())
+}
+
 async fn drop_bucket(ctx: &Ctx, shard: ShardId, hour: u32) -> Result<usize, StoreError> {
     let begun = ctx.store.transact(|tx| async move { begin(&tx, shard, hour).await }).await?.value;
     let mut sweep = Sweep { shard, hour, begun, last: None, unlisted: BTreeSet::new(), removed: 0 };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use compline_core::Timestamp;
 
-pub use buckets::{Known, drop_old};
+pub use buckets::{Known, drop_old, leaving};
 pub use jobs::{forget_finished, forget_requests};
 pub use trim::trim_asked;
 
