@@ -13,6 +13,9 @@ use crate::server::{Programs, Server, ServerSpec, last_words, programs};
 /// How long a cluster may take to serve.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a new cluster of several processes must have stayed as it is.
+const SETTLED_FOR: Duration = Duration::from_secs(3);
+
 /// How a cluster keeps its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageEngine {
@@ -103,6 +106,9 @@ impl Cluster {
         let _ = root.keep();
         cluster.until_it_says(&format!("configure new {}", options.configuration()), "Database created")?;
         cluster.until_it_serves()?;
+        if options.processes > 1 {
+            cluster.until_it_settles()?;
+        }
         Ok(cluster)
     }
 
@@ -155,6 +161,26 @@ impl Cluster {
     /// Waits until the cluster serves, with as many processes as run.
     pub fn until_it_serves(&self) -> Result<()> {
         self.until_it_says("status minimal", "The database is available")
+    }
+
+    /// Waits until a new cluster has settled. While its processes find each other it recovers again, and commits of that moment have an unknown
+    /// result.
+    #[expect(clippy::disallowed_methods, reason = "another program has no clock that could be moved")]
+    fn until_it_settles(&self) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let mut seen = (String::new(), Instant::now());
+        while Instant::now() < until {
+            let status = self.cli("status json")?;
+            let recovered = status.contains("\"fully_recovered\"");
+            let generation = status.lines().find(|line| line.contains("\"generation\"")).unwrap_or_default();
+            if !recovered || generation != seen.0 {
+                seen = (generation.to_owned(), Instant::now());
+            } else if seen.1.elapsed() >= SETTLED_FOR {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        bail!("the cluster has not settled within {PATIENCE:?}");
     }
 
     /// Runs commands of `fdbcli` and returns what it prints.
