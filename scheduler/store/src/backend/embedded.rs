@@ -4,13 +4,16 @@
 //! thread, which makes many of them durable with one fsync. The log-structured tree below is fjall; conflict detection, stamps, cleared
 //! ranges and the places where FIFOs begin are ours.
 //!
-//! The directory holds `db/` (fjall's), `durable` (the highest version that was acknowledged) and `lock`.
+//! The directory holds `db/` (fjall's), `durable` (the highest version that was acknowledged), `lock`, and `torn-tail`, what the last crash left of
+//! a commit that was never acknowledged. Before fjall opens it, [`survey`] reads the journal: damage is refused with all files as they are.
 
 mod committer;
 mod database;
 mod durable;
 mod group;
+mod journal;
 mod lows;
+mod survey;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -9,14 +9,15 @@ use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
 use super::durable::{self, DurableMark, Mark};
+use super::survey::{lost, survey};
 use crate::StoreError;
 use crate::backend::span::KeySpan;
 use crate::backend::transaction::{View, Visit};
 
 /// The last version, in every batch that has one. Users' keys lie below 0xff, so no scan of theirs meets it. It shares their keyspace because
 /// a keyspace that is hardly written is hardly flushed, and keeps journals alive that all others are done with.
-const VERSION_KEY: &[u8] = b"\xff/version";
-const VERSION_FORMAT: u8 = 1;
+pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
+pub(super) const VERSION_FORMAT: u8 = 1;
 
 const MIB: u64 = 1024 * 1024;
 /// With the up to four memtables that wait to be flushed this bounds what a start has to replay.
@@ -52,6 +53,9 @@ impl Data {
         std::fs::create_dir_all(directory).map_err(unusable)?;
         let lock = lock(directory)?;
         remove_unfinished(directory).map_err(unusable)?;
+        let mark = durable::read(directory).map_err(unusable)?;
+        refuse_damaged(directory, mark)?;
+        survey(directory, mark)?;
         let builder = Database::builder(directory.join("db"))
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -67,7 +71,7 @@ impl Data {
         let data = Self { database, rows, _lock: lock };
         let snapshot = data.database.snapshot();
         let version = data.read_version(&snapshot)?;
-        check_durable(directory, durable::read(directory).map_err(unusable)?, version)?;
+        check_durable(directory, mark, version)?;
         let mark = DurableMark::create(directory, version).map_err(unusable)?;
         Ok((data, DurableView { version, snapshot }, mark))
     }
@@ -169,24 +173,27 @@ fn explain_open(directory: &Path, error: &fjall::Error) -> StoreError {
     })
 }
 
-fn check_durable(directory: &Path, mark: Mark, recovered: u64) -> Result<(), StoreError> {
+fn refuse_damaged(directory: &Path, mark: Mark) -> Result<(), StoreError> {
+    if mark != Mark::Damaged {
+        return Ok(());
+    }
     let mark_path = durable::path(directory);
-    let mark_path = mark_path.display();
+    Err(StoreError::Unavailable(format!(
+        "{} is damaged, so lost commits could not be noticed. Check the disk; if the store is otherwise sound, remove the file and start again",
+        mark_path.display()
+    )))
+}
+
+/// What the journal could not tell: that tables are older than what was acknowledged.
+fn check_durable(directory: &Path, mark: Mark, recovered: u64) -> Result<(), StoreError> {
     match mark {
         Mark::Missing if recovered > 0 => {
-            tracing::warn!("{mark_path} was missing: lost commits, if there are any, can't be noticed");
+            let mark_path = durable::path(directory);
+            tracing::warn!("{} was missing: lost commits, if there are any, can't be noticed", mark_path.display());
             Ok(())
         }
-        Mark::At(durable) if durable > recovered => Err(StoreError::Unavailable(format!(
-            "the store in {} has lost commits: it ends at version {recovered}, but commits up to {durable} were acknowledged. Restore the \
-             directory from a backup and check the disk; or, to go on without the lost commits, remove {mark_path} and start again",
-            directory.display()
-        ))),
-        Mark::Damaged => Err(StoreError::Unavailable(format!(
-            "{mark_path} is damaged, so lost commits could not be noticed. Check the disk; if the store is otherwise sound, remove the file \
-             and start again"
-        ))),
-        Mark::Missing | Mark::At(_) => Ok(()),
+        Mark::At(durable) if durable > recovered => Err(lost(directory, None, recovered, durable)),
+        Mark::Missing | Mark::Damaged | Mark::At(_) => Ok(()),
     }
 }
 
