@@ -78,8 +78,20 @@ fn writer_process() {
 }
 
 fn start(directory: &Path, round: u32, journal_bytes: Option<u64>) -> Child {
+    start_under(&[], directory, round, journal_bytes)
+}
+
+/// The child, started by another program.
+fn start_under(program: &[&str], directory: &Path, round: u32, journal_bytes: Option<u64>) -> Child {
     let this: PathBuf = std::env::current_exe().expect("this binary has a path");
-    let mut command = Command::new(this);
+    let mut command = match program {
+        [] => Command::new(this),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(this);
+            command
+        }
+    };
     command.args(["--exact", "writer_process", "--nocapture", "--test-threads=1"]);
     command.env(DIRECTORY, directory).env(ROUND, round.to_string());
     if let Some(bytes) = journal_bytes {
@@ -156,21 +168,119 @@ async fn kill_9_loses_nothing_that_was_acknowledged() {
     }
 }
 
+/// A child that stops by itself: what it said, and what it had acknowledged.
+struct Stopped {
+    lines: Vec<String>,
+    acknowledged: BTreeSet<(u32, u32, u32)>,
+}
+
+impl Stopped {
+    fn wait_for(mut child: Child) -> Self {
+        let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let lines: Vec<String> = lines.map_while(Result::ok).collect();
+        child.wait().expect("the child is gone");
+        let numbers = lines.iter().filter_map(|line| acknowledged(line));
+        let acknowledged = numbers.map(|(worker, number)| (0, worker, number)).collect();
+        Self { lines, acknowledged }
+    }
+
+    /// Each worker's commit had an unknown result, and its next run was refused with the reason; nothing was read or acknowledged after.
+    fn assert_for_good(&self) {
+        let Self { lines, acknowledged } = self;
+        assert!(acknowledged.len() > 20, "{lines:?}");
+        let stopped =
+            |line: &&String| line.starts_with("stopped the store is unavailable: writing to the journal failed");
+        assert_eq!(lines.iter().filter(stopped).count(), WORKERS as usize, "{lines:?}");
+        let first = lines.iter().position(|line| line.starts_with("stopped")).unwrap_or(lines.len());
+        assert!(!lines[first..].iter().any(|line| line.starts_with("acknowledged")), "{lines:?}");
+        assert!(lines.contains(&"read false".into()) && lines.contains(&"closed false".into()), "{lines:?}");
+    }
+
+    /// The directory, opened again, has all that was acknowledged, and of the rest only what was under way.
+    async fn assert_kept_in(&self, directory: &Path) {
+        let whole = whole_transactions(directory).await;
+        assert!(self.acknowledged.is_subset(&whole));
+        assert!(whole.len() <= self.acknowledged.len() + WORKERS as usize);
+    }
+}
+
 #[tokio::test]
 async fn a_failed_write_stops_the_store_for_good() {
     let directory = tempfile::tempdir().expect("a directory is made");
-    let mut child = start(directory.path(), 0, Some(1_500_000));
-    let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
-    let lines: Vec<String> = lines.map_while(Result::ok).collect();
-    child.wait().expect("the child is gone");
-    let acknowledgements: BTreeSet<_> =
-        lines.iter().filter_map(|line| acknowledged(line)).map(|(worker, number)| (0, worker, number)).collect();
-    assert!(acknowledgements.len() > 20, "{lines:?}");
-    // Each worker's commit had an unknown result, and its next run was refused with the reason.
-    let stopped = |line: &&String| line.starts_with("stopped the store is unavailable: writing to the journal failed");
-    assert_eq!(lines.iter().filter(stopped).count(), WORKERS as usize, "{lines:?}");
-    assert!(lines.contains(&"read false".into()) && lines.contains(&"closed false".into()), "{lines:?}");
-    let whole = whole_transactions(directory.path()).await;
-    assert!(acknowledgements.is_subset(&whole));
-    assert!(whole.len() <= acknowledgements.len() + WORKERS as usize);
+    let stopped = Stopped::wait_for(start(directory.path(), 0, Some(1_500_000)));
+    stopped.assert_for_good();
+    stopped.assert_kept_in(directory.path()).await;
+}
+
+/// Says in one line that a test did not run, and why. The test runner shows it.
+fn skip(test: &str, reason: &str) {
+    // Not `eprintln!`, which the test runner holds back.
+    let _ = writeln!(std::io::stderr(), "\n{test}: SKIPPED: {reason}");
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let quiet = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+#[tokio::test]
+async fn a_failed_fsync_stops_the_store_for_good() {
+    let inject =
+        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=60+"];
+    if !succeeds("strace", &["-f", "-qq", "-o", "/dev/null", "true"]) {
+        return skip("a_failed_fsync_stops_the_store_for_good", "it needs `strace`, and leave to trace a child");
+    }
+    let directory = tempfile::tempdir().expect("a directory is made");
+    let stopped = Stopped::wait_for(start_under(&inject, directory.path(), 0, None));
+    stopped.assert_for_good();
+    assert!(
+        stopped.lines.iter().any(|line| line.contains("os error 5") || line.contains("code: 5")),
+        "{:?}",
+        stopped.lines
+    );
+    stopped.assert_kept_in(directory.path()).await;
+}
+
+/// A file system in memory, gone when this is.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(size: &str) -> Option<Self> {
+        let disk = Self(tempfile::tempdir().expect("a directory is made"));
+        let path = disk.0.path().to_str()?;
+        succeeds("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs", path]).then_some(disk)
+    }
+
+    fn grow(&self, size: &str) {
+        let path = self.0.path().to_str().expect("a path in UTF-8");
+        assert!(succeeds("mount", &["-o", &format!("remount,size={size}"), path]), "the disk grows");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_the_store_and_loses_nothing() {
+    let Some(disk) = SmallDisk::new("2m") else {
+        return skip("a_full_disk_stops_the_store_and_loses_nothing", "it may not mount a file system");
+    };
+    let directory = disk.0.path().join("store");
+    let stopped = Stopped::wait_for(start(&directory, 0, None));
+    stopped.assert_for_good();
+    assert!(
+        stopped.lines.iter().any(|line| line.contains("StorageFull") || line.contains("code: 28")),
+        "{:?}",
+        stopped.lines
+    );
+    // While it is full it does not open, and says why.
+    match EmbeddedBackend::open(&directory, EmbeddedOptions::default()) {
+        Ok(backend) => backend.close().await.expect("what opens on a full disk closes too"),
+        Err(error) => assert!(error.to_string().contains("No space left"), "{error}"),
+    }
+    disk.grow("200m");
+    stopped.assert_kept_in(&directory).await;
 }

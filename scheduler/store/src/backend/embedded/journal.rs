@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::database::{VERSION_FORMAT, VERSION_KEY};
 
-const START: u8 = 1;
+pub(super) const START: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;

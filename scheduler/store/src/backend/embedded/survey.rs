@@ -105,14 +105,12 @@ impl Seen {
         self.seqno.is_none_or(|last| seqno > last && seqno - last < SEQNO_STEP_MAX)
     }
 
-    /// Whether a whole batch of the committer lies anywhere behind the place where a journal breaks.
+    /// Whether a whole batch of the committer lies anywhere behind the place where a journal breaks, whatever its number.
     fn has_batch_behind(&self, broken: &Break) -> io::Result<bool> {
         let tail = tail(broken)?;
-        let may_begin = tail.iter().enumerate().skip(1).filter(|(_, byte)| **byte == 1);
-        for (at, _) in may_begin {
+        for (at, _) in tail.iter().enumerate().filter(|(_, byte)| **byte == journal::START) {
             if let Next::Batch(batch) = journal::next(&mut &tail[at..])?
-                && batch.version.is_some()
-                && self.follows(batch.seqno)
+                && batch.version > self.version
             {
                 return Ok(true);
             }
