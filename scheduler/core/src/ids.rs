@@ -48,7 +48,7 @@ macro_rules! byte_id {
             pub const BYTES: usize = $bytes;
 
             /// The identifier with these bytes, as a row holds it.
-            pub fn from_bytes(bytes: [u8; $bytes]) -> Self {
+            pub const fn from_bytes(bytes: [u8; $bytes]) -> Self {
                 Self(bytes)
             }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Timestamp;
 use crate::schedule::ScheduleSpec;
 
 /// Why a slot did not run.
@@ -69,4 +70,59 @@ pub enum Change {
     },
     /// Ended it.
     Deleted,
+}
+
+impl Change {
+    /// The participle that answers use.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Resumed => "resumed",
+            Self::Edited { .. } => "edited",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+/// A row of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// Slots that have no execution.
+    Stretch(Stretch),
+    /// A change of the job.
+    Mark(Mark),
+}
+
+/// A stretch of a job's slots that have no execution, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    /// Its begin: no slot before it is meant.
+    pub from: Timestamp,
+    /// Its end: no slot at or after it is meant.
+    pub until: Timestamp,
+    /// Why they did not run.
+    pub reason: SkipReason,
+    /// What else there is to say of it.
+    pub detail: Option<String>,
+}
+
+/// Something that the job's owner did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// When.
+    pub at: Timestamp,
+    /// The job's revision from then on: of two changes in one microsecond neither hides the other.
+    pub revision: u64,
+    /// What.
+    pub change: Change,
+}
+
+impl Entry {
+    /// The instant that it is filed under.
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Self::Stretch(stretch) => stretch.from,
+            Self::Mark(mark) => mark.at,
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! here is written by `compline-store` and carried out by `compline`.
 
 pub mod execution;
+pub mod explain;
 pub mod ids;
 pub mod job;
 pub mod ledger;

@@ -1,11 +1,11 @@
 //! What every pass needs: the store and what holds for all of it, the clock, and parsed jobs.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use compline_core::ids::{JobId, ShardCount};
 use compline_core::job::Job;
-use compline_core::schedule::{Schedule, ScheduleError};
+use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
 use compline_store::tables::job::JobRow;
 use compline_store::tables::meta::{self, Meta};
 use compline_store::{Store, StoreError};
@@ -94,11 +94,41 @@ impl ParsedJob {
     }
 }
 
+/// Parsed cron schedules, each once for all jobs that spell it alike: text, zone and rules at clock changes.
+#[derive(Debug, Default)]
+struct Schedules {
+    known: HashMap<ScheduleSpec, Weak<Schedule>>,
+    /// When so many are known, those that no job uses any more are forgotten.
+    sweep_at: usize,
+}
+
+const SCHEDULES_SWEEP_MIN: usize = 1_024;
+
+impl Schedules {
+    fn parsed(&mut self, spec: &ScheduleSpec) -> Result<Arc<Schedule>, ScheduleError> {
+        // The others hold an instant of their own, and nothing that it would pay to share.
+        if spec.kind != ScheduleKind::Cron {
+            return spec.parse().map(Arc::new);
+        }
+        if let Some(known) = self.known.get(spec).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let schedule = Arc::new(spec.parse()?);
+        if self.known.len() >= self.sweep_at.max(SCHEDULES_SWEEP_MIN) {
+            self.known.retain(|_, schedule| schedule.strong_count() > 0);
+            self.sweep_at = self.known.len() * 2;
+        }
+        self.known.insert(spec.clone(), Arc::downgrade(&schedule));
+        Ok(schedule)
+    }
+}
+
 /// Parsed definitions by job, each for one revision. Two generations: when the young one is full it becomes the old one and what was in the
 /// old one and not asked for since is forgotten.
 #[derive(Debug, Default)]
 pub struct JobCache {
     generations: Mutex<Generations>,
+    schedules: Mutex<Schedules>,
 }
 
 #[derive(Debug, Default)]
@@ -115,9 +145,10 @@ impl JobCache {
         if let Some(parsed) = self.lookup(id, row.revision) {
             return Ok(parsed);
         }
-        let parsed =
-            ParsedJob::new(row.definition()?).map_err(|error| StoreError::unreadable("job", id.as_bytes(), error))?;
-        let parsed = Arc::new(parsed);
+        let job = row.definition()?;
+        let schedule = self.schedules.lock().parsed(&job.schedule);
+        let schedule = schedule.map_err(|error| StoreError::unreadable("job", id.as_bytes(), error))?;
+        let parsed = Arc::new(ParsedJob { job, schedule });
         self.insert(id, row.revision, parsed.clone());
         Ok(parsed)
     }
@@ -144,5 +175,28 @@ impl Generations {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(id, (revision, parsed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_spell_a_schedule_alike_share_it_while_one_uses_it() {
+        let mut schedules = Schedules::default();
+        let spec = |zone: &str| ScheduleSpec { time_zone: Some(zone.to_owned()), ..ScheduleSpec::cron("30 2 * * *") };
+        let first = schedules.parsed(&spec("Europe/Berlin")).unwrap();
+        assert!(Arc::ptr_eq(&first, &schedules.parsed(&spec("Europe/Berlin")).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &schedules.parsed(&spec("Europe/Paris")).unwrap()));
+        assert!(schedules.parsed(&spec("Europe/Atlantis")).is_err());
+        for minute in 0..SCHEDULES_SWEEP_MIN * 3 {
+            let text = format!("{} {} * * *", minute % 60, minute / 60 % 24);
+            schedules
+                .parsed(&ScheduleSpec { fold: None, ..ScheduleSpec::cron(format!("{} {text}", minute % 60)) })
+                .unwrap();
+        }
+        assert!(schedules.known.len() <= SCHEDULES_SWEEP_MIN, "unused ones are forgotten: {}", schedules.known.len());
+        assert!(Arc::ptr_eq(&first, &schedules.parsed(&spec("Europe/Berlin")).unwrap()));
     }
 }

@@ -1,5 +1,6 @@
 //! What is counted, for `/metrics` and for the benchmarks. Counters only ever rise; units are in the names.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use compline_core::execution::Outcome;
@@ -60,6 +61,8 @@ pub struct Metrics {
     pub running: Gauge,
     /// Executions that were laid down as dead letters.
     pub dead_letters: Counter,
+    /// By how much the wall clock is off the course that is believed, in seconds; 0 while it is believed itself.
+    pub clock_doubt: Gauge<f64, AtomicU64>,
 }
 
 /// Up to an hour, to three digits.
@@ -83,6 +86,7 @@ impl Default for Metrics {
             retained: Counter::default(),
             running: Gauge::default(),
             dead_letters: Counter::default(),
+            clock_doubt: Gauge::default(),
         };
         {
             let mut registry = metrics.registry.lock();
@@ -108,6 +112,8 @@ impl Default for Metrics {
             registry.register("executions_removed", "Executions that retention removed", metrics.retained.clone());
             registry.register("dead_letters", "Executions that failed for good", metrics.dead_letters.clone());
             registry.register("attempts_running", "Attempts that run now", metrics.running.clone());
+            let help = "Wall clock less believed time; 0 while the wall clock is believed";
+            registry.register("clock_doubt_seconds", help, metrics.clock_doubt.clone());
         }
         metrics
     }

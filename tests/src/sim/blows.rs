@@ -1,7 +1,11 @@
-//! What befalls nodes: crash, freeze, partition, clean stop; each by the seed, on any number of nodes at once.
+//! What befalls nodes: crash, freeze, partition, clean stop, a wall clock that is set by hours and back before it is believed; each by the seed,
+//! on any number of nodes at once.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use chrono::TimeDelta;
+use compline_server::env::DISBELIEF;
 
 use super::node::SimNode;
 use super::world::World;
@@ -24,7 +28,7 @@ pub async fn befall(
         }
         let long = between(&mut rng, shape.beat, shape.session_ttl * 3);
         let past_ttl = u64::from(long > shape.session_ttl);
-        match rng.u8(0..10) {
+        match rng.u8(0..12) {
             0..=2 => {
                 node.crash();
                 world.record.lock().events.crashes += 1;
@@ -48,6 +52,15 @@ pub async fn befall(
                 let events = &mut world.record.lock().events;
                 events.cuts += 1;
                 events.cuts_past_ttl += past_ttl;
+            }
+            9..=10 => {
+                let hours = if rng.bool() { 3.0 } else { -3.0 } * rng.f64();
+                let by = TimeDelta::seconds(3) * hours.signum() as i32
+                    + TimeDelta::milliseconds((hours * 3_600_000.0) as i64);
+                node.set_clock_off(by);
+                world.record.lock().events.clocks_set += 1;
+                tokio::time::sleep(between(&mut rng, shape.beat, DISBELIEF * 9 / 10)).await;
+                node.set_clock_off(TimeDelta::zero());
             }
             _ => {
                 node.stop().await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::TimeDelta;
 use compline_server::ctx::Ctx;
 use compline_server::env::{Env, Gate};
 use compline_server::loops::{Node, NodeConfig};
@@ -12,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::SignedBackend;
+use super::clock::NodeClock;
 use super::plant::{MutantNode, Plant};
 use super::runner::SimRunner;
 use super::shape::NodeShape;
@@ -29,6 +31,7 @@ pub struct SimNode {
 
 struct Life {
     backend: Arc<MemoryBackend>,
+    clock: Arc<NodeClock>,
     gate: Arc<Gate>,
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -50,7 +53,8 @@ impl SimNode {
         let gate = Arc::new(Gate::default());
         let stop = CancellationToken::new();
         let store = Store::new(SignedBackend::new(backend.clone(), author, self.mutant.clone()));
-        let env = Env::injected(Arc::new(self.world.clock), self.rng.u64(..)).behind(gate.clone());
+        let clock = Arc::new(NodeClock::new(self.world.clock));
+        let env = Env::injected(clock.clone(), self.rng.u64(..)).behind(gate.clone());
         let runner = SimRunner::new(self.world.clone(), self.rng.fork());
         let config = self.config();
         let (world, stopped) = (self.world.clone(), stop.clone());
@@ -70,7 +74,7 @@ impl SimNode {
         };
         let outer = Env::injected(Arc::new(self.world.clock), 0).behind(gate.clone());
         let task = tokio::spawn(outer.gated(live));
-        self.life = Some(Life { backend, gate, stop, task });
+        self.life = Some(Life { backend, clock, gate, stop, task });
     }
 
     fn config(&self) -> NodeConfig {
@@ -120,6 +124,13 @@ impl SimNode {
     pub fn heal(&self) {
         if let Some(life) = &self.life {
             life.backend.heal();
+        }
+    }
+
+    /// Sets the node's wall clock this far from right.
+    pub fn set_clock_off(&self, by: TimeDelta) {
+        if let Some(life) = &self.life {
+            life.clock.set_off(by);
         }
     }
 

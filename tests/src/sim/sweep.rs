@@ -107,6 +107,7 @@ impl Outcome {
             ("freezes past the TTL", events.freezes_past_ttl),
             ("partitions", events.cuts),
             ("partitions past the TTL", events.cuts_past_ttl),
+            ("clocks set", events.clocks_set),
             ("requests abandoned", events.requests_abandoned),
             ("requests replayed", events.requests_replayed),
             ("commits", seen.commits),

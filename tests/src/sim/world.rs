@@ -93,6 +93,8 @@ pub struct Events {
     pub cuts: u64,
     /// Those of them cut off for longer than a session lasts.
     pub cuts_past_ttl: u64,
+    /// Wall clocks set wrong, and right again before they were believed.
+    pub clocks_set: u64,
     /// Requests that their clients gave up waiting for.
     pub requests_abandoned: u64,
     /// Requests answered with what an earlier one had done.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stderr, reason = "a test that takes its time says what it does, and how to repeat it")]
 
+mod clock;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,6 @@
 //! The real server, as a process that can be killed.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -18,10 +19,16 @@ pub struct Server {
 impl Server {
     /// Starts a server on this store, named as `--store` takes it, and waits until it can be reached.
     pub async fn start(store: &str) -> Self {
+        Self::start_in(store, []).await
+    }
+
+    /// The same with more in its environment.
+    pub async fn start_in<'a>(store: &str, environment: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> Self {
         let program = target().join("debug").join("compline");
         assert!(program.exists(), "{} is missing: run `cargo xtask test`, which builds it", program.display());
         let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--color", "never", "--store", store])
+            .envs(environment)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

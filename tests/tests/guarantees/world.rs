@@ -12,7 +12,7 @@ use compline_core::job::{Bounds, Job, Misfire, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_server::ctx::{Ctx, ParsedJob};
-use compline_server::env::Env;
+use compline_server::env::{Clock, Env};
 use compline_server::loops::{Node, NodeConfig, Ran, Run, Runner};
 use compline_server::metrics::Metrics;
 use compline_server::ops::create::{NewJob, create_job};
@@ -23,6 +23,7 @@ use compline_server::passes::{beat, claim::Claimed, tick};
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
 use compline_store::backend::memory::{MemoryBackend, MemoryOptions};
 use compline_store::backend::{Backend, Read};
+use compline_store::tables::meta::{self, Meta};
 use compline_store::tables::session::{self, Session};
 use compline_store::tables::{execution, job, queue};
 use compline_store::{Store, StoreError, keys};
@@ -49,6 +50,15 @@ impl World {
         let options = EmbeddedOptions { fifo_prefix: keys::fifo_prefix, ..EmbeddedOptions::default() };
         let backend = EmbeddedBackend::open(directory.path(), options).expect("a store");
         Self::on(backend, Some(directory)).await
+    }
+
+    /// On the memory backend, by this clock, with one shard.
+    pub async fn by_clock(clock: Arc<dyn Clock>) -> Self {
+        let store = Store::new(MemoryBackend::new(MemoryOptions::default()));
+        let meta = &Meta { layout: meta::LAYOUT, shards: 1, partitions: 1, incarnation: 1 };
+        store.transact(|tx| async move { meta::get_or_init(&tx, meta).await }).await.expect("a store");
+        let ctx = Ctx::open(store, Env::injected(clock, 7), Arc::new(Metrics::default())).await.expect("a store");
+        Self { ctx: Arc::new(ctx), _directory: None }
     }
 
     async fn on(backend: Arc<dyn Backend>, directory: Option<tempfile::TempDir>) -> Self {

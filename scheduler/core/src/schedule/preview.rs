@@ -27,17 +27,22 @@ impl Schedule {
     /// The first `count` slots of a job created at `created`.
     pub fn preview(&self, created: DateTime<Utc>, count: usize) -> Vec<Fire> {
         let slots = std::iter::successors(self.first_after(created), |slot| self.next_after(*slot)).take(count);
-        let Self::Cron { expr, zone, gap, fold } = self else {
-            return slots.map(|at| Fire { at, local: local(Zone::utc(), at), note: None }).collect();
-        };
-        let walk = Walk::new(expr, *zone, *gap, *fold);
         let mut since = created;
         let mut fires = Vec::new();
         for at in slots {
-            fires.push(Fire { at, local: local(*zone, at), note: walk.note(since.timestamp(), at.timestamp()) });
+            fires.push(self.fire(since, at));
             since = at;
         }
         fires
+    }
+
+    /// The slot at `at`, the first one after `since`.
+    pub fn fire(&self, since: DateTime<Utc>, at: DateTime<Utc>) -> Fire {
+        let Self::Cron { expr, zone, gap, fold } = self else {
+            return Fire { at, local: local(Zone::utc(), at), note: None };
+        };
+        let note = Walk::new(expr, *zone, *gap, *fold).note(since.timestamp(), at.timestamp());
+        Fire { at, local: local(*zone, at), note }
     }
 }
 

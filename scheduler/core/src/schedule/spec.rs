@@ -31,7 +31,7 @@ impl ScheduleKind {
 }
 
 /// A schedule in words. `value` is the cron text as the user gave it, or the instant; `time_zone` the name as the user gave it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// `NOW`, `ONCE` or `CRON`.

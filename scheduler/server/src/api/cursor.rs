@@ -22,6 +22,8 @@ pub enum Listing {
     Tasks = 4,
     /// `GET /v1/dead`
     Dead = 5,
+    /// `GET /v1/jobs/{id}/ledger`
+    Ledger = 6,
 }
 
 /// The cursor that goes on behind `position`.

@@ -92,6 +92,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(routes::jobs::create, routes::jobs::list))
         .routes(routes!(routes::jobs::show))
         .routes(routes!(routes::executions::of_job))
+        .routes(routes!(routes::ledger::of_job))
         .routes(routes!(routes::executions::list))
         .routes(routes!(routes::executions::show))
         .routes(routes!(routes::executions::logs))

@@ -243,6 +243,18 @@ pub enum JobCommand {
         #[arg(value_name = "ID")]
         id: String,
     },
+    /// Says why each slot ran, was late, or did not run
+    Explain {
+        /// `job_…`
+        #[arg(value_name = "ID")]
+        id: String,
+        /// From this instant on [default: a day before the end]
+        #[arg(long, value_name = "T")]
+        from: Option<String>,
+        /// Up to this instant [default: now]
+        #[arg(long, value_name = "T")]
+        to: Option<String>,
+    },
 }
 
 /// A job to create.

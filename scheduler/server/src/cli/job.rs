@@ -9,7 +9,7 @@ use super::args::{JobCommand, JobCreateArgs, OutputFormat};
 use super::out::Out;
 use super::{CliError, input, listing, run};
 use crate::api::dto::{
-    ExecutionView, ExponentialBody, JobCreated, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody,
+    ExecutionView, ExponentialBody, JobCreated, JobListItem, JobRequest, JobView, LedgerItem, LimitsBody, MisfireBody,
     OnFailureBody, Page, RetryBody, ScheduleBody,
 };
 use crate::client::{Client, Reply};
@@ -31,6 +31,7 @@ pub async fn command(command: JobCommand, client: &Client, out: &Out) -> Result<
             let reply: Reply<JobView> = client.get(&["v1", "jobs", &id], &[]).await?;
             print(&reply, out)
         }
+        JobCommand::Explain { id, from, to } => explain(&id, from, to, client, out).await,
         JobCommand::List { status, labels, paging } => {
             let mut query = paging.query();
             query.extend(status.map(|status| ("status", status)));
@@ -49,6 +50,40 @@ pub async fn command(command: JobCommand, client: &Client, out: &Out) -> Result<
             listing(out, &reply, &["JOB", "NAME", "TASK", "SCHEDULE", "STATE", "NEXT"], row, "there are no jobs")
         }
     }
+}
+
+/// Prints the whole story, page by page.
+async fn explain(
+    id: &str,
+    from: Option<String>,
+    to: Option<String>,
+    client: &Client,
+    out: &Out,
+) -> Result<(), CliError> {
+    let mut cursor = None;
+    let mut told = false;
+    loop {
+        let mut query = vec![("limit", "1000".to_owned())];
+        for (name, value) in [("from", &from), ("to", &to), ("cursor", &cursor)] {
+            query.extend(value.clone().map(|value| (name, value)));
+        }
+        let reply: Reply<Page<LedgerItem>> = client.get(&["v1", "jobs", id, "ledger"], &query).await?;
+        for item in &reply.value.items {
+            told = true;
+            match out.format() {
+                OutputFormat::Table => out.line(&item.words)?,
+                OutputFormat::Json | OutputFormat::Jsonl => out.json(item)?,
+            }
+        }
+        cursor = reply.value.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if !told {
+        out.say("no slot of the job lies in that time; --from and --to choose another one");
+    }
+    Ok(())
 }
 
 async fn create(args: JobCreateArgs, client: &Client, out: &Out) -> Result<(), CliError> {

@@ -23,6 +23,9 @@ const AHEAD_MAX: usize = 8_192;
 /// How many of them it hands to one pass.
 const PASS_MAX: usize = 1_024;
 
+/// What was read further ahead than this was read before the clock was put back. Jobs that are created meanwhile ring no bell that far ahead.
+const READ_AHEAD_MAX: Duration = Duration::from_secs(2 * LOOK_AHEAD.as_secs() - 1);
+
 /// Ticks a shard until the lease is lost or `stop` is cancelled.
 pub(super) async fn run(ctx: Arc<Ctx>, session: SessionId, shard: ShardId, stop: CancellationToken) {
     let mut ticker = Ticker {
@@ -88,7 +91,7 @@ impl Ticker<'_> {
     async fn step(&mut self) -> Result<Step, StoreError> {
         self.look_at_bell().await?;
         let now = self.ctx.env.now();
-        if self.read_until.is_none_or(|until| until <= now + LOOK_AHEAD / 2) {
+        if self.read_until.is_none_or(|until| until <= now + LOOK_AHEAD / 2 || until > now + READ_AHEAD_MAX) {
             self.read_ahead(now).await?;
         }
         let due: Vec<Due> = self

@@ -2,6 +2,7 @@
 
 pub mod create;
 pub mod dead;
+pub mod ledger;
 pub mod query;
 pub mod schema;
 pub mod tasks;

@@ -177,3 +177,19 @@ pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.set(failed_key(tenant, execution.id), nothing());
     tx.set(job_failed_key(execution.job, execution.id), nothing());
 }
+
+/// A job's executions by slot, oldest first: those of slots in `from..until`, `limit` at the most. Not part of conflict detection.
+pub async fn of_slots(
+    tx: &Tx,
+    job: JobId,
+    from: Timestamp,
+    until: Timestamp,
+    limit: usize,
+) -> Result<Vec<ExecutionId>, StoreError> {
+    let (begin, end) = (Listing::OfJob(job).at(from), Listing::OfJob(job).at(until));
+    if begin >= end {
+        return Ok(Vec::new());
+    }
+    let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
+    pairs.into_iter().map(|pair| entry(pair.key).map(|entry| entry.execution)).collect()
+}

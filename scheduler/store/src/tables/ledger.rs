@@ -7,7 +7,8 @@
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::ids::JobId;
-use compline_core::ledger::{Change, SkipReason};
+use compline_core::ledger::SkipReason;
+pub use compline_core::ledger::{Entry, Mark, Stretch};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{RangeQuery, Read};
@@ -22,49 +23,6 @@ const MICROS_AT: usize = 1 + JobId::BYTES;
 const KIND_AT: usize = MICROS_AT + 8;
 const STRETCH: u8 = 0;
 const MARK: u8 = 1;
-
-/// A row of the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
-    /// Slots that have no execution.
-    Stretch(Stretch),
-    /// A change of the job.
-    Mark(Mark),
-}
-
-/// A stretch of a job's slots that have no execution, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch {
-    /// Its begin: no slot before it is meant.
-    pub from: Timestamp,
-    /// Its end: no slot at or after it is meant.
-    pub until: Timestamp,
-    /// Why they did not run.
-    pub reason: SkipReason,
-    /// What else there is to say of it.
-    pub detail: Option<String>,
-}
-
-/// Something that the job's owner did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// When.
-    pub at: Timestamp,
-    /// The job's revision from then on: of two changes in one microsecond neither hides the other.
-    pub revision: u64,
-    /// What.
-    pub change: Change,
-}
-
-impl Entry {
-    /// The instant that it is filed under.
-    pub fn at(&self) -> Timestamp {
-        match self {
-            Self::Stretch(stretch) => stretch.from,
-            Self::Mark(mark) => mark.at,
-        }
-    }
-}
 
 #[derive(Serialize, Deserialize)]
 struct StretchRow {

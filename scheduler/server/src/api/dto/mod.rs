@@ -3,6 +3,7 @@
 mod dead;
 mod execution;
 mod job;
+mod ledger;
 mod schedule;
 mod task;
 
@@ -16,6 +17,7 @@ pub use job::{
     ExponentialBody, JobCreated, JobDefinition, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody,
     OnFailureBody, OnFailureView, RetryBody, TaskOfJob,
 };
+pub use ledger::LedgerItem;
 pub use schedule::{FireView, PreviewRequest, PreviewView, ScheduleBody};
 pub use task::{TaskVersionView, TaskView};
 

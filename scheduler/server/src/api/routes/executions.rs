@@ -170,7 +170,7 @@ impl Filter {
     }
 }
 
-fn read_instant(params: &Params, name: &str) -> Result<Option<Timestamp>, ApiError> {
+pub(super) fn read_instant(params: &Params, name: &str) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = params.one(name)? else { return Ok(None) };
     let instant = time::instant::parse(text).map_err(|error| {
         let detail = format!("{} is not an instant: {}", quoted(&error.text), error.detail);

@@ -3,6 +3,7 @@
 pub mod dead;
 pub mod executions;
 pub mod jobs;
+pub mod ledger;
 pub mod schedules;
 pub mod server;
 pub mod tasks;

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
+use compline_core::schedule::zone::tzdb_version;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -18,12 +19,21 @@ use crate::ops::query;
 pub struct Health {
     /// `ok`
     status: &'static str,
+    /// The version of the zone data that schedules are read with.
+    #[schema(example = "2026f")]
+    tzdb: &'static str,
+}
+
+impl Health {
+    fn ok() -> Self {
+        Self { status: "ok", tzdb: tzdb_version() }
+    }
 }
 
 /// Whether the process lives. Asks nothing else.
 #[utoipa::path(get, path = "/healthz", tag = "server", responses((status = 200, body = Health)))]
 pub async fn healthz() -> Json<Health> {
-    Json(Health { status: "ok" })
+    Json(Health::ok())
 }
 
 /// Whether the server can serve: whether its store answers.
@@ -36,13 +46,14 @@ pub async fn healthz() -> Json<Health> {
 pub async fn readyz(State(state): State<ApiState>) -> Result<Json<Health>, ApiError> {
     let answer = query::store_answers(&state.ctx).await;
     answer.map_err(|error| ApiError::new(Kind::Unavailable, error.to_string()))?;
-    Ok(Json(Health { status: "ok" }))
+    Ok(Json(Health::ok()))
 }
 
 /// What this node counts, as Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "server", responses((status = 200, body = String, content_type = "text/plain")))]
 pub async fn metrics(State(state): State<ApiState>) -> Response {
     const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    state.ctx.metrics.clock_doubt.set(state.ctx.env.clock_doubt_seconds());
     ([(header::CONTENT_TYPE, TEXT)], state.ctx.metrics.render(&state.ctx.store)).into_response()
 }
 

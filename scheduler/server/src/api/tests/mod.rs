@@ -1,6 +1,7 @@
 //! The routes, asked the way clients ask: over a real router, a store in memory, and real components.
 
 mod jobs;
+mod ledger;
 mod requests;
 mod support;
 mod tasks;

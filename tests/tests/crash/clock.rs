@@ -1,0 +1,114 @@
+//! The real server under a wall clock that is set two hours ahead and back, by libfaketime. Boot time stays what it is.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{bounded, definition, push};
+
+/// What may lie between a slot and its run on a machine that is busy with other tests.
+const LATE_MAX: TimeDelta = TimeDelta::seconds(30);
+
+/// The library that fakes the wall clock of a process with threads.
+fn library() -> Option<PathBuf> {
+    let places =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
+    places.iter().map(|place| Path::new(place).join("faketime/libfaketimeMT.so.1")).find(|library| library.exists())
+}
+
+struct Clock(PathBuf);
+
+impl Clock {
+    /// Sets the server's wall clock so many hours ahead. The file is replaced at once: a half-written one would be another time.
+    fn set_ahead(&self, hours: u32) {
+        let next = self.0.with_extension("next");
+        std::fs::write(&next, format!("+{hours}h\n")).expect("a file");
+        std::fs::rename(next, &self.0).expect("a file");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the clock that the server's is compared with")]
+fn right_now() -> DateTime<Utc> {
+    Utc::now()
+}
+
+async fn create(server: &Server, schedule: Value) -> String {
+    let body = definition(schedule, "clock");
+    let answer = reqwest::Client::new().post(format!("{}/v1/jobs", server.url)).json(&body).send().await;
+    let answer: Value = answer.expect("an answer").json().await.expect("JSON");
+    answer["job_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// The slots of a job that have run, each with how often it was seen.
+async fn ran(server: &Server, job: &str) -> BTreeMap<DateTime<Utc>, u32> {
+    let url = format!("{}/v1/jobs/{job}/executions?limit=1000&status=COMPLETED", server.url);
+    let page: Value = reqwest::get(url).await.expect("an answer").json().await.expect("JSON");
+    let mut slots = BTreeMap::new();
+    for item in page["items"].as_array().expect("items") {
+        let slot: DateTime<Utc> = item["slot"].as_str().expect("a slot").parse().expect("an instant");
+        *slots.entry(slot).or_insert(0) += 1;
+        assert_eq!(item["attempts"].as_array().map(Vec::len), Some(1), "{item}");
+    }
+    slots
+}
+
+/// Waits until so many slots more have run; none may be early by the clock that is right, and none is there twice.
+async fn more(server: &Server, job: &str, count: usize) {
+    let before = ran(server, job).await.len();
+    bounded("more slots of the job of every second", async {
+        loop {
+            let slots = ran(server, job).await;
+            let now = right_now();
+            assert!(slots.values().all(|times| *times == 1), "{slots:?}");
+            let newest = slots.keys().next_back().copied().unwrap_or(now);
+            assert!(newest <= now, "the slot {newest} has run at {now}");
+            if slots.len() >= before + count {
+                assert!(now - newest < LATE_MAX, "the newest slot is {newest}, and it is {now}");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wall_clock_set_ahead_and_back_under_the_real_server_fires_nothing_early_or_twice() {
+    let Some(library) = library() else {
+        eprintln!("SKIPPED: this test needs libfaketimeMT.so.1 (Debian: apt-get install libfaketime)");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let clock = Clock(directory.path().join("clock"));
+    clock.set_ahead(0);
+    let environment = [
+        ("LD_PRELOAD", library.as_os_str()),
+        ("FAKETIME_TIMESTAMP_FILE", clock.0.as_os_str()),
+        ("FAKETIME_NO_CACHE", "1".as_ref()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".as_ref()),
+    ];
+    let store = format!("embedded:{}", directory.path().join("store").display());
+    let server = Server::start_in(&store, environment).await;
+    push(&server, "invoice").await;
+    let every_second = create(&server, json!({"type": "CRON", "value": "* * * * * *"})).await;
+    let hour = (right_now() + TimeDelta::hours(1)).to_rfc3339();
+    let in_an_hour = create(&server, json!({"type": "ONCE", "value": hour})).await;
+    more(&server, &every_second, 3).await;
+
+    // The server really sees another wall: its own HTTP dates say so.
+    clock.set_ahead(2);
+    let answer = reqwest::get(format!("{}/healthz", server.url)).await.expect("an answer");
+    let date = answer.headers()["date"].to_str().expect("a date");
+    let date = DateTime::parse_from_rfc2822(date).expect("a date").to_utc();
+    assert!(date - right_now() > TimeDelta::minutes(110), "the server's clock was not set: it says {date}");
+    more(&server, &every_second, 8).await;
+    assert_eq!(ran(&server, &in_an_hour).await.len(), 0, "a job an hour ahead ran");
+
+    clock.set_ahead(0);
+    more(&server, &every_second, 5).await;
+    assert_eq!(ran(&server, &in_an_hour).await.len(), 0, "a job an hour ahead ran");
+}
