@@ -191,5 +191,5 @@ pub async fn of_slots(
         return Ok(Vec::new());
     }
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
-    pairs.into_iter().map(|pair| entry(pair.key).map(|entry| entry.execution)).collect()
+    pairs.into_iter().map(|pair| entry(NAME, pair.key).map(|entry| entry.execution)).collect()
 }
