@@ -183,7 +183,7 @@ fn of_stretch(
     let (from, until) = (stretch.from.max(from), stretch.until.min(until));
     let tick = Duration::from_nanos(1);
     let schedule = epochs.at(from);
-    let table = Timetable { job: facts.job, schedule, bounds: Bounds::default(), splay: Duration::ZERO };
+    let table = Timetable { job: facts.job, schedule, bounds: Bounds::default(), splay: Duration::ZERO, taken: &[] };
     // A slot that has an execution speaks for itself: the one that was planned when a pause began, for instance.
     let has_execution = |slot: &Timestamp| facts.executions.binary_search_by_key(slot, |found| found.slot).is_ok();
     let slots = std::iter::successors(table.at_or_after(from), |slot| table.after(*slot));

@@ -313,6 +313,14 @@ impl Fence {
         Self(bytes)
     }
 
+    /// The incarnation and the stamp that it is made of.
+    pub fn parts(&self) -> (u32, [u8; 12]) {
+        let (mut incarnation, mut stamp) = ([0; 4], [0; 12]);
+        incarnation.copy_from_slice(&self.0[..4]);
+        stamp.copy_from_slice(&self.0[4..]);
+        (u32::from_be_bytes(incarnation), stamp)
+    }
+
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -227,6 +227,10 @@ pub struct JobRun {
     pub starts: u64,
     /// Slots up to here were late once, and those that are left of them were chosen to run: the cap is not asked again about them.
     pub owed_until: Option<Timestamp>,
+    /// Of a paused job: the first slot that the pause leaves out, whenever that is.
+    pub paused_from: Option<Timestamp>,
+    /// Slots that were cancelled ahead of their time, of which some may still be to come: they have an execution already and get no other.
+    pub taken: Vec<Timestamp>,
 }
 
 /// A planned slot and where it stands.

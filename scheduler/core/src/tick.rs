@@ -177,12 +177,12 @@ fn decide_slot(snapshot: &Snapshot, execution: &Execution, job: &JobView, now: T
     }
     let Kept { first: kept, until } = kept(job, execution.slot, now);
     if kept == Some(execution.slot) {
-        let next = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
+        let next = after(job, execution.slot);
         let advance = advance(snapshot, job, next, job.run.starts + 1, None);
         return or_stale(execution.apply(queue), |execution| Action::Queue { execution, advance: Some(advance) });
     }
     // The whole stretch that is too late goes in one step, so that a long outage is a few writes.
-    let second = job.schedule.next_after(execution.slot.to_utc()).map(Timestamp::from);
+    let second = after(job, execution.slot);
     let missed =
         second.filter(|second| *second < until).map(|from| Missed { from, until, reason: SkipReason::Misfire });
     let skip = Event::Skip {
@@ -213,7 +213,7 @@ fn kept(job: &JobView, slot: Timestamp, now: Timestamp) -> Kept {
     let first = if slot >= horizon {
         Some(slot)
     } else {
-        job.schedule.next_after(horizon.saturating_sub(Duration::from_nanos(1)).max(slot).to_utc()).map(Timestamp::from)
+        after(job, horizon.saturating_sub(Duration::from_nanos(1)).max(slot))
     };
     // Slots are at least a second apart, so no more than so many are due; most late jobs need no counting.
     let due_max = |first: &Timestamp| now.saturating_since(*first).as_secs().saturating_add(1);
@@ -227,10 +227,19 @@ fn kept(job: &JobView, slot: Timestamp, now: Timestamp) -> Kept {
         if newest.len() > cap as usize {
             newest.pop_front();
         }
-        next = job.schedule.next_after(due.to_utc()).map(Timestamp::from);
+        next = after(job, due);
     }
     let first = newest.pop_front().or(next);
     Kept { first, until: first.unwrap_or(horizon) }
+}
+
+/// The slot of a job that follows an instant and has no execution yet.
+fn after(job: &JobView, instant: Timestamp) -> Option<Timestamp> {
+    let mut slot = job.schedule.next_after(instant.to_utc())?;
+    while job.run.taken.contains(&slot.into()) {
+        slot = job.schedule.next_after(slot)?;
+    }
+    Some(slot.into())
 }
 
 /// The job's schedule when its next slot is `next`.

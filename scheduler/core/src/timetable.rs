@@ -22,6 +22,8 @@ pub struct Timetable<'a> {
     pub bounds: Bounds,
     /// The window over which its starts are spread.
     pub splay: Duration,
+    /// Slots that are left out, see [`crate::job::JobRun::taken`].
+    pub taken: &'a [Timestamp],
 }
 
 const TICK: Duration = Duration::from_nanos(1);
@@ -34,7 +36,11 @@ impl Timetable<'_> {
 
     /// The slot that follows an instant.
     pub fn after(&self, instant: Timestamp) -> Option<Timestamp> {
-        self.within(self.schedule.next_after(self.from(instant).to_utc()))
+        let mut slot = self.schedule.next_after(self.from(instant).to_utc())?;
+        while self.taken.contains(&slot.into()) {
+            slot = self.schedule.next_after(slot)?;
+        }
+        self.within(Some(slot))
     }
 
     /// The slot itself if it is one, else the one that follows.
@@ -118,7 +124,8 @@ mod tests {
     }
 
     fn table(schedule: &Schedule, splay: u64, bounds: Bounds) -> Timetable<'_> {
-        Timetable { job: JobId::new(Timestamp::EPOCH, 7), schedule, bounds, splay: Duration::from_secs(splay) }
+        let splay = Duration::from_secs(splay);
+        Timetable { job: JobId::new(Timestamp::EPOCH, 7), schedule, bounds, splay, taken: &[] }
     }
 
     #[test]
@@ -167,6 +174,15 @@ mod tests {
         let two = table(&minutely, 0, Bounds { max_runs: Some(2), ..bounds });
         assert_eq!((two.fires(first, 0).count(), two.fires(first, 1).count(), two.fires(first, 2).count()), (2, 1, 0));
         assert!(two.is_used_up(2) && !two.is_used_up(1));
+    }
+
+    #[test]
+    fn a_slot_that_is_taken_is_left_out() {
+        let minutely = cron("* * * * *");
+        let taken = [at("2026-01-01T00:02:00Z"), at("2026-01-01T00:03:00Z")];
+        let table = Timetable { taken: &taken, ..table(&minutely, 0, Bounds::default()) };
+        let fires: Vec<_> = table.fires(table.first(at("2026-01-01T00:00:00Z")), 0).take(2).collect();
+        assert_eq!(fires, [at("2026-01-01T00:01:00Z"), at("2026-01-01T00:04:00Z")]);
     }
 
     #[test]

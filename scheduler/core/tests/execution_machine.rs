@@ -37,6 +37,7 @@ enum Ask {
     Lost,
     HandBack { stale: bool },
     Cancel,
+    Terminate,
     Skip,
     Redrive,
 }
@@ -56,6 +57,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => Just(Ask::Lost),
         2 => any::<bool>().prop_map(|stale| Ask::HandBack { stale }),
         1 => Just(Ask::Cancel),
+        1 => Just(Ask::Terminate),
         1 => Just(Ask::Skip),
         1 => Just(Ask::Redrive),
     ]
@@ -97,6 +99,7 @@ impl World {
             Ask::HandBack { stale } => Event::HandBack { fence: fence(*stale), at: now, partition: 0 },
             Ask::Cancel => Event::Cancel { at: now, reason: "asked".to_owned() },
             Ask::Skip => Event::Skip { at: now, reason: SkipReason::Misfire, detail: "asked".to_owned() },
+            Ask::Terminate => Event::Terminate { at: now, reason: "asked".to_owned() },
             Ask::Redrive => Event::Redrive { at: now },
         }
     }
@@ -137,6 +140,10 @@ proptest! {
                     if before.state.is_terminal() {
                         let redriven = matches!((&before.state, &event), (State::Failed { .. }, Event::Redrive { .. }));
                         prop_assert!(redriven, "an end was left by {:?}", event);
+                    }
+                    if matches!(&before.state, State::Running(running) if running.stop.is_some()) {
+                        let tried_again = matches!(next.state, State::Queued(_) | State::Retrying { .. });
+                        prop_assert!(!tried_again, "told to stop, and tried again after {:?}", event);
                     }
                     if let Event::Finish(finish) = &event {
                         prop_assert!(matches!(&before.state, State::Running(running) if running.fence == finish.fence));
@@ -262,4 +269,21 @@ fn a_worker_lost_too_often_is_poison() {
     let failed = world.execution.apply(&event).expect("a legal step");
     assert!(matches!(&failed.state, State::Failed { reason, .. } if reason.contains("poison")), "{failed:?}");
     assert_eq!(failed.attempts_counted(), 0, "a lost worker is not the task's doing");
+}
+
+#[test]
+fn a_cancel_is_remembered_by_what_runs_and_a_terminate_ends_it() {
+    let mut world = World { execution: new_execution(), granted: Vec::new() };
+    for ask in [Ask::Queue, Ask::Claim] {
+        let event = world.event(&ask, at(1));
+        let next = world.execution.apply(&event).expect("a legal step");
+        world.take(next);
+    }
+    let cancel = |seconds| Event::Cancel { at: at(seconds), reason: "asked".to_owned() };
+    let told = world.execution.apply(&cancel(2)).expect("a legal step");
+    assert_eq!(told.apply(&cancel(3)), Ok(told.clone()), "the first wish stays");
+    let ended = told.apply(&world.event(&Ask::Terminate, at(4))).expect("a legal step");
+    assert!(matches!(&ended.state, State::Cancelled { .. }), "{ended:?}");
+    let late = world.event(&Ask::Finish { outcome: Outcome::Ok, retry: false, stale: false }, at(5));
+    assert_eq!(ended.apply(&late), Err(IllegalTransition::AlreadyReported));
 }

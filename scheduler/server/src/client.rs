@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, IF_MATCH};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -103,6 +103,29 @@ impl Client {
             request = request.header("Idempotency-Key", key);
         }
         self.read(request).await
+    }
+
+    /// Edits something; with a revision, only if it still has that one.
+    pub async fn patch<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &B,
+        revision: Option<u64>,
+    ) -> Result<Reply<T>, CliError> {
+        let mut request = self.request(Method::PATCH, path, &[]).json(body);
+        if let Some(revision) = revision {
+            request = request.header(IF_MATCH, format!("\"{revision}\""));
+        }
+        self.read(request).await
+    }
+
+    /// Deletes something.
+    pub async fn delete<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<Reply<T>, CliError> {
+        self.read(self.request(Method::DELETE, path, query)).await
     }
 
     /// Sends a component, piece by piece.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use compline_core::ids::{JobId, ShardCount};
 use compline_core::job::Job;
 use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
+use compline_core::timetable::Timetable;
 use compline_store::tables::job::JobRow;
 use compline_store::tables::meta::{self, Meta};
 use compline_store::{Store, StoreError};
@@ -91,6 +92,12 @@ impl ParsedJob {
     pub fn new(job: Job) -> Result<Self, ScheduleError> {
         let schedule = Arc::new(Schedule::try_from(job.schedule.clone())?);
         Ok(Self { job, schedule })
+    }
+
+    /// Its slots.
+    pub fn timetable(&self) -> Timetable<'_> {
+        let Job { id, bounds, splay, .. } = self.job;
+        Timetable { job: id, schedule: &self.schedule, bounds, splay, taken: &[] }
     }
 }
 

@@ -11,29 +11,33 @@
 //! 0x05    manifest   digest                                         size, chunks        push (last)            executors, push
 //! 0x08    job        job id                                         revision, state,    create, edits          tick, claim, api
 //!                                                                   definition
-//! 0x09    job run    job id                                         next slot, starts   create, tick           tick, api
+//! 0x09    job run    job id                                         next slot, starts   create, tick, edits    tick, edits, api
 //! 0x0a    tenant job tenant 0 job id                                -                   create                 api
-//! 0x0c    finished   hour (u32), job id                             -                   tick, delete           retention
-//! 0x10    execution  shard, execution id                            the instance        create, tick, claim,   everybody
-//!                                                                                       complete, reap
+//! 0x0c    finished   hour (u32), job id                             -                   tick, edits, delete    retention
+//! 0x10    execution  shard, execution id                            the instance        create, trigger, tick, everybody
+//!                                                                                       claim, complete, reap,
+//!                                                                                       cancel, edits
 //! 0x11    log        shard, execution id, attempt, chunk            lines               complete               api
-//! 0x12    bucket     shard, hour                                    open rows (i64)     create, tick,          retention
-//!                                                                                       complete, reap, claim
+//! 0x12    bucket     shard, hour                                    open rows (i64)     whoever makes or ends  retention
+//!                                                                                       an execution
 //! 0x13    dropping   shard, hour                                    -                   retention              retention, api
-//! 0x14    trim       shard, job id                                  -                   create, tick           retention
-//! 0x20    due        shard, due micros, execution id                job                 create, complete       tick
+//! 0x14    trim       shard, job id                                  -                   create, trigger, tick  retention
+//! 0x20    due        shard, due micros, execution id                job                 create, trigger, edits, tick
+//!                                                                                       complete
 //! 0x21    ready      lane 0 zone, partition, stamp                  what to run         tick, reap             claim
 //! 0x22    running    session, execution id                          fence, claim        claim                  beat, reap, claim
 //! 0x23    session    node                                           session             start, reap            claim, complete, beat
 //! 0x24    beat       node                                           counter             beat                   reap
 //! 0x25    lease      shard                                          owner, fence        lease pass             tick
 //! 0x26    bell       kind, number or lane                           counter (i64)       create, tick, complete watches
-//! 0x30    history    job id, slot micros, execution id              -                   create, tick           api
-//! 0x31    all runs   tenant 0 execution id                          -                   create, tick           api
+//! 0x27    cancel     session, execution id                          fence, claim        cancel                 executors, reap
+//! 0x30    history    job id, slot micros, execution id              -                   create, trigger, tick, sweep, api
+//!                                                                                       edits
+//! 0x31    all runs   tenant 0 execution id                          -                   the same               api
 //! 0x32    failed     tenant 0 execution id                          -                   complete, reap         api
 //! 0x33    job failed job id, execution id                           -                   complete, reap         api
 //! 0x38    ledger     job id, micros, 0 | 1 revision                 stretch | change     tick, edits            api
-//! 0x40    request    tenant 0 idempotency key                       body hash, result   create                 create
+//! 0x40    request    tenant 0 idempotency key                       body hash, result   requests with a key    the same
 //! 0x41    request    micros, tenant 0 idempotency key               -                   create                 retention
 //!         time
 //! 0x48    dead       lane 0 failed micros, execution id             the whole of it      complete, reap         redrive, api
@@ -91,6 +95,7 @@ tables! {
     Beat = 0x24,
     Lease = 0x25,
     Bell = 0x26,
+    Cancel = 0x27,
     History = 0x30,
     AllRuns = 0x31,
     Failed = 0x32,
@@ -138,6 +143,7 @@ impl Table {
             Self::Beat => "beat",
             Self::Lease => "lease",
             Self::Bell => "bell",
+            Self::Cancel => "cancel",
             Self::History => "history",
             Self::AllRuns => "all runs",
             Self::Failed => "failed",

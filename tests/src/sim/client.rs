@@ -10,13 +10,15 @@ use compline_core::job::{Bounds, Job, Overlap, RunLimits, TaskRef};
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
 use compline_server::metrics::Metrics;
-use compline_server::ops::create::{Created, Idempotency, NewJob, create_job};
+use compline_server::ops::create::{Created, NewJob, create_job};
+use compline_server::ops::idempotency::Idempotency;
 use compline_store::Store;
 use compline_store::backend::memory::MemoryBackend;
 use tokio::time::{Instant, timeout};
 
 use super::backend::SignedBackend;
 use super::model::{JobModel, Slots};
+use super::owner::Owner;
 use super::world::{Answer, World};
 
 /// How often a client repeats a request.
@@ -46,6 +48,11 @@ pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, 
         }
         if key.is_some() && rng.bool() {
             ask(&world, &ctx, &model, key.as_deref(), patience * 4).await;
+        }
+        for act in 0..rng.u32(0..=2) {
+            tokio::time::sleep(Duration::from_millis(rng.u64(0..2_500))).await;
+            let owner = Owner { world: &world, ctx: &ctx, patience };
+            owner.act(format!("client-{number} act-{request}-{act}"), &mut rng).await;
         }
     }
 }
@@ -102,5 +109,5 @@ fn new_job(
         created_at: model.created_at,
     };
     let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [7; 32] });
-    Ok(NewJob { job: ParsedJob::new(job)?, idempotency })
+    Ok(NewJob { job: ParsedJob::new(job)?, paused: false, idempotency })
 }

@@ -19,6 +19,7 @@ pub mod clock;
 pub mod model;
 pub mod node;
 pub mod oracle;
+pub mod owner;
 pub mod plant;
 pub mod runner;
 pub mod shape;

@@ -106,7 +106,7 @@ impl JobModel {
 
 impl Slots {
     /// A list of seconds within the minutes that the run is active in, so that nothing is due soon after it.
-    fn cron(rng: &mut fastrand::Rng, now: Timestamp, end: Timestamp) -> Self {
+    pub(super) fn cron(rng: &mut fastrand::Rng, now: Timestamp, end: Timestamp) -> Self {
         let every = *pick(rng, &[2, 3, 5, 10, 20]);
         let from = rng.u32(0..every);
         let seconds: Vec<u32> = (from..60).step_by(every as usize).collect();

@@ -1,6 +1,6 @@
 //! What all actors of a run share: the store, the clock, who is who, and a record of what they did that no commit shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use compline_core::execution::Outcome;
@@ -40,6 +40,14 @@ pub struct Record {
     pub asked: BTreeMap<JobId, JobModel>,
     /// What clients were answered.
     pub answers: Vec<Answer>,
+    /// What clients made of jobs, or would have: any of it may be a job's definition now.
+    pub edits: BTreeMap<JobId, Vec<JobModel>>,
+    /// What clients asked of jobs.
+    pub changes: Vec<Asked>,
+    /// Every execution that a client asked to cancel, whether the request was answered or not.
+    pub cancels: BTreeSet<ExecutionId>,
+    /// What clients were answered when they did.
+    pub cancel_answers: Vec<CancelAnswer>,
     /// Every run of an attempt, by its number.
     pub runs: Vec<RunRecord>,
     /// What is wrong beyond the commit log.
@@ -55,6 +63,54 @@ pub struct Answer {
     pub job: JobId,
     /// The request's key.
     pub key: Option<String>,
+    /// When the answer arrived.
+    pub at: Instant,
+}
+
+/// What an owner asks of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// That its schedule rests.
+    Pause,
+    /// That it goes on.
+    Resume,
+    /// That it is another.
+    Edit,
+    /// That it ends.
+    Delete {
+        /// Whether what runs is stopped.
+        stop_running: bool,
+    },
+    /// One run now.
+    Trigger,
+    /// Runs of slots that are over.
+    Backfill,
+}
+
+/// What an owner asked of a job, and the answer.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The job.
+    pub job: JobId,
+    /// What.
+    pub kind: Kind,
+    /// The request's key.
+    pub key: Option<String>,
+    /// When it was answered with success.
+    pub answered: Option<Instant>,
+    /// Of a trigger: the execution that the answer names.
+    pub execution: Option<ExecutionId>,
+    /// How many executions the answer tells of.
+    pub made: usize,
+}
+
+/// The answer to a cancel.
+#[derive(Debug, Clone)]
+pub struct CancelAnswer {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// Whether it is cancelled; otherwise it is told to stop.
+    pub over: bool,
     /// When the answer arrived.
     pub at: Instant,
 }

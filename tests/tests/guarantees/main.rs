@@ -1,8 +1,11 @@
 //! The promises that the project is known by, each as a test of its own, on both backends: one claim among ten racers, a stale fence that
 //! changes nothing, rows of one commit that all stay, a job created a second before it is due, and an idle server that does almost nothing.
 
+mod cancel;
+mod changes;
 mod clock;
 mod failure;
+mod meddle;
 mod world;
 
 use std::collections::BTreeSet;
@@ -31,18 +34,19 @@ macro_rules! on_both_backends {
         mod on_memory {
             $(#[tokio::test(start_paused = true)]
             async fn $name() {
-                super::$name(super::World::memory().await).await;
+                super::$name(crate::world::World::memory().await).await;
             })+
         }
 
         mod on_embedded {
             $(#[tokio::test]
             async fn $name() {
-                super::$name(super::World::embedded().await).await;
+                super::$name(crate::world::World::embedded().await).await;
             })+
         }
     };
 }
+pub(crate) use on_both_backends;
 
 on_both_backends!(
     ten_executors_race_for_one_execution_and_one_claims_it,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cost, Execution, Outcome};
 use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TaskDigest, TenantId};
-use compline_core::job::{Bounds, Job, Misfire, Overlap, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, Misfire, NextSlot, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_server::ctx::{Ctx, ParsedJob};
@@ -19,22 +19,29 @@ use compline_server::ops::create::{NewJob, create_job};
 use compline_server::passes::claim::{ClaimOutcome, ClaimRequest, claim};
 use compline_server::passes::complete::Report;
 use compline_server::passes::lease::{self, Members};
+use compline_server::passes::tick::Ticked;
 use compline_server::passes::{beat, claim::Claimed, tick};
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
 use compline_store::backend::memory::{MemoryBackend, MemoryOptions};
 use compline_store::backend::{Backend, Read};
+use compline_store::tables::history::{Listing, Page};
 use compline_store::tables::meta::{self, Meta};
 use compline_store::tables::session::{self, Session};
 use compline_store::tables::{execution, job, queue};
 use compline_store::{Store, StoreError, keys};
 use compline_tests::sim::clock::SimClock;
+use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::meddle::Meddled;
+
 /// A store and everything that stands on it.
 pub struct World {
     pub ctx: Arc<Ctx>,
+    /// What the store stands on, where a test meddles with it.
+    backend: Option<Arc<dyn Backend>>,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -58,14 +65,46 @@ impl World {
         let meta = &Meta { layout: meta::LAYOUT, shards: 1, partitions: 1, incarnation: 1 };
         store.transact(|tx| async move { meta::get_or_init(&tx, meta).await }).await.expect("a store");
         let ctx = Ctx::open(store, Env::injected(clock, 7), Arc::new(Metrics::default())).await.expect("a store");
-        Self { ctx: Arc::new(ctx), _directory: None }
+        Self { ctx: Arc::new(ctx), backend: None, _directory: None }
     }
 
     async fn on(backend: Arc<dyn Backend>, directory: Option<tempfile::TempDir>) -> Self {
         let clock = SimClock::starting_at(Timestamp::from_unix_seconds(1_800_000_000));
         let env = Env::injected(Arc::new(clock), 7);
-        let ctx = Ctx::open(Store::new(backend), env, Arc::new(Metrics::default())).await.expect("a store");
-        Self { ctx: Arc::new(ctx), _directory: directory }
+        let store = Store::new(backend.clone());
+        let ctx = Ctx::open(store, env, Arc::new(Metrics::default())).await.expect("a store");
+        Self { ctx: Arc::new(ctx), backend: Some(backend), _directory: directory }
+    }
+
+    /// Another way to the same store, on which `hook` happens just before the next commit.
+    pub async fn meddled(&self, hook: BoxFuture<'static, ()>) -> (Arc<Ctx>, Arc<Meddled>) {
+        let env = self.ctx.env.clone();
+        // What the context itself asks of the store is no business of the hook's.
+        let mut ctx = Ctx::open(self.ctx.store.clone(), env, Arc::new(Metrics::default())).await.expect("a store");
+        let meddled = Meddled::new(self.backend.clone().expect("a backend of its own"), hook);
+        ctx.store = Store::new(meddled.clone());
+        (Arc::new(ctx), meddled)
+    }
+
+    /// Ticks the shard of a job at an instant, by way of this context.
+    pub async fn tick_at(&self, ctx: &Ctx, session: SessionId, job: JobId, now: Timestamp) -> Ticked {
+        let shard = job.shard(ctx.shards);
+        let until = now + Duration::from_micros(1);
+        let read = self.ctx.store.transact(|tx| async move { queue::due_until(&tx, shard, until, 1_000).await });
+        let (rows, _) = read.await.expect("a store").value;
+        tick::tick(ctx, session, shard, &rows, now).await.expect("a store")
+    }
+
+    /// The executions of a job, newest slot first.
+    pub async fn executions_of(&self, job: JobId) -> Vec<Execution> {
+        let page = Page { limit: 100_000, ..Page::default() };
+        let page = &page;
+        let read = self.ctx.store.transact(|tx| async move { Listing::OfJob(job).page(&tx, page).await });
+        let mut executions = Vec::new();
+        for entry in read.await.expect("a store").value {
+            executions.push(self.execution(entry.execution).await);
+        }
+        executions
     }
 
     pub fn job_id(&self, random: u128) -> JobId {
@@ -124,11 +163,22 @@ impl World {
         };
         change(&mut job);
         let id = job.id;
-        let new = NewJob { job: ParsedJob::new(job).expect("a schedule"), idempotency: None };
+        let new = NewJob { job: ParsedJob::new(job).expect("a schedule"), paused: false, idempotency: None };
         create_job(&self.ctx, &new).await.expect("a job");
         let runs = self.ctx.store.transact(|tx| async move { job::get_runs(&tx, &[id], Read::Snapshot).await });
         let run = runs.await.expect("a store").value.remove(0).expect("readable").expect("a row");
         run.next.expect("a slot").execution
+    }
+
+    /// The slot that comes next of the job of an execution.
+    pub async fn next_of(&self, id: ExecutionId) -> Option<NextSlot> {
+        self.next_of_job(self.execution(id).await.job).await
+    }
+
+    /// The slot that comes next of a job.
+    pub async fn next_of_job(&self, job: JobId) -> Option<NextSlot> {
+        let run = self.ctx.store.transact(|tx| async move { job::get_run(&tx, job, Read::Snapshot).await });
+        run.await.expect("a store").value.and_then(|run| run.next)
     }
 
     /// Ticks every shard once, in the name of a session that is given all of them.
@@ -179,8 +229,18 @@ impl World {
 
     /// A whole node, whose runs end at once.
     pub fn run_node(&self, stop: &CancellationToken) -> JoinHandle<Result<(), StoreError>> {
-        let config = NodeConfig { exclusive: true, ..NodeConfig::new("node") };
-        let node = Node::new(self.ctx.clone(), config, Arc::new(AtOnce(Notify::new())));
+        self.run_node_with(Arc::new(AtOnce(Notify::new())), 64, stop)
+    }
+
+    /// A whole node with this runner and so many workers.
+    pub fn run_node_with(
+        &self,
+        runner: Arc<dyn Runner>,
+        workers: usize,
+        stop: &CancellationToken,
+    ) -> JoinHandle<Result<(), StoreError>> {
+        let config = NodeConfig { exclusive: true, workers, ..NodeConfig::new("node") };
+        let node = Node::new(self.ctx.clone(), config, runner);
         let stop = stop.clone();
         tokio::spawn(async move { node.run(stop).await })
     }
@@ -200,6 +260,28 @@ pub fn report(ctx: &Ctx, claimed: &Claimed, outcome: Outcome) -> Report {
         output: None,
         logs: Vec::new(),
         random: 0,
+    }
+}
+
+/// Runs that end only when they are stopped.
+#[derive(Default)]
+pub struct Endless(Notify);
+
+#[async_trait]
+impl Runner for Endless {
+    fn can_run(&self, _: &TaskDigest) -> bool {
+        true
+    }
+
+    fn prepare(&self, _: TaskDigest) {}
+
+    fn prepared(&self) -> &Notify {
+        &self.0
+    }
+
+    async fn run(&self, _: &Run, stop: &CancellationToken) -> Ran {
+        stop.cancelled().await;
+        Ran { outcome: Outcome::Cancelled, cost: Cost::default(), output: None, logs: Vec::new() }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Retention (DESIGN promise 10, case C38): months of runs leave a bounded store, nothing that is open is ever removed, nothing is orphaned, and
 //! a page's cursor outlives the row that it names.
 
+#[path = "../guarantees/meddle.rs"]
+#[expect(dead_code, reason = "each test takes what it needs of the world")]
+mod meddle;
 #[path = "../guarantees/world.rs"]
 #[expect(dead_code, reason = "each test takes what it needs of the world")]
 mod world;

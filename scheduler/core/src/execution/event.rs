@@ -51,8 +51,15 @@ pub enum Event {
         /// The part of the lane that it goes back to.
         partition: u8,
     },
-    /// Its owner stops it.
+    /// It is to stop: what waits ends at once, and who runs it is asked to end its attempt.
     Cancel {
+        /// When.
+        at: Timestamp,
+        /// Why.
+        reason: String,
+    },
+    /// It ends here and now, whoever runs it: that attempt's report comes too late.
+    Terminate {
         /// When.
         at: Timestamp,
         /// Why.

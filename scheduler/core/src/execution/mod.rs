@@ -11,7 +11,9 @@
 //!  Where its job's overlap rule holds it, Hold leads from PENDING (or RETRYING, after a redrive) to waiting, which answers show as PENDING
 //!  too; Queue leads on from there once an earlier execution has ended, and Skip where a newer slot takes its place.
 //!
-//!  Cancel leads from every state above the line (PENDING, QUEUED, RUNNING, RETRYING) to CANCELLED.
+//!  Cancel leads from every state that waits (PENDING, waiting, QUEUED, RETRYING) to CANCELLED. RUNNING stays so and remembers that it is to stop: its
+//!  attempt may still do its work; if it does not, or its worker is lost, or it is handed back, CANCELLED follows instead of another try.
+//!  Terminate leads to CANCELLED from RUNNING too, at once.
 //! ```
 //!
 //! [`Execution::apply`] is the only way from one state to another. Live work and recovery go through it alike.
@@ -25,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use event::{Event, Finish, IllegalTransition};
 pub use outcome::{Cost, Outcome};
-pub use state::{Attempt, Queued, Running, State};
+pub use state::{Attempt, Queued, Running, State, Stop};
 
 use crate::Timestamp;
 use crate::ids::{ExecutionId, Fence, JobId};
@@ -135,11 +137,11 @@ impl Execution {
         let mut next = self.clone();
         match (&self.state, event) {
             (State::Pending { due } | State::Retrying { due }, Event::Queue { at, partition }) => {
-                next.state = State::Queued(Queued { due: *due, at: *at, partition: *partition });
+                next.state = State::Queued(Queued { due: *due, at: *at, partition: *partition, lane: String::new() });
             }
             // What was promised is a start once the others have ended.
             (State::Waiting { .. }, Event::Queue { at, partition }) => {
-                next.state = State::Queued(Queued { due: *at, at: *at, partition: *partition });
+                next.state = State::Queued(Queued { due: *at, at: *at, partition: *partition, lane: String::new() });
             }
             (State::Pending { due } | State::Retrying { due }, Event::Hold { at }) => {
                 next.state = State::Waiting { due: *due, since: *at };
@@ -153,27 +155,28 @@ impl Execution {
                     node: node.clone(),
                     claim: *claim,
                     fence: Fence::UNSET,
+                    stop: None,
                 });
             }
             (State::Running(running), Event::Finish(finish)) => next.finish(running, finish)?,
             (State::Running(running), Event::Lost { at, partition }) => next.lose(running, *at, *partition),
             (State::Running(running), Event::HandBack { fence, at, partition }) => {
                 check_fence(running, *fence)?;
-                next.state = State::Queued(Queued { due: running.due, at: *at, partition: *partition });
+                next.state = waits_again(running, *at, *partition);
             }
-            (
-                State::Pending { .. }
-                | State::Waiting { .. }
-                | State::Queued(_)
-                | State::Running(_)
-                | State::Retrying { .. },
-                Event::Cancel { at, reason },
-            ) => {
-                if let State::Running(running) = &self.state {
-                    next.attempts.push(self.ended(running, None, *at, Outcome::Cancelled, Cost::default()));
-                }
+            (State::Running(running), Event::Cancel { at, reason }) => {
+                // The first wish stays: repeating it changes nothing.
+                let stop = running.stop.clone().unwrap_or_else(|| Stop { at: *at, reason: reason.clone() });
+                next.state = State::Running(Running { stop: Some(stop), ..running.clone() });
+            }
+            (State::Running(running), Event::Terminate { at, reason }) => {
+                next.attempts.push(self.ended(running, None, *at, Outcome::Cancelled, Cost::default()));
                 next.state = State::Cancelled { at: *at, reason: reason.clone() };
             }
+            (
+                State::Pending { .. } | State::Waiting { .. } | State::Queued(_) | State::Retrying { .. },
+                Event::Cancel { at, reason } | Event::Terminate { at, reason },
+            ) => next.state = State::Cancelled { at: *at, reason: reason.clone() },
             (State::Pending { .. } | State::Waiting { .. }, Event::Skip { at, reason, detail }) => {
                 next.state = State::Skipped { at: *at, reason: *reason, detail: detail.clone() };
             }
@@ -235,7 +238,7 @@ impl Execution {
             ) => return Err(self.not_now("given back")),
             (
                 State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. },
-                Event::Cancel { .. },
+                Event::Cancel { .. } | Event::Terminate { .. },
             ) => return Err(self.not_now("cancelled")),
             (
                 State::Queued(_)
@@ -271,14 +274,16 @@ impl Execution {
             finish.outcome.clone(),
             finish.cost,
         ));
-        self.state = match (&finish.outcome, finish.retry_at) {
-            (Outcome::Ok, _) => {
+        self.state = match (&finish.outcome, finish.retry_at, &running.stop) {
+            (Outcome::Ok, _, _) => {
                 self.output = finish.output.clone();
                 State::Completed { at: finish.at }
             }
-            (Outcome::Cancelled, _) => State::Cancelled { at: finish.at, reason: finish.outcome.reason() },
-            (_, Some(due)) => State::Retrying { due },
-            (_, None) => State::Failed { at: finish.at, reason: finish.outcome.reason() },
+            // Who is to stop does not try again.
+            (Outcome::Cancelled, _, Some(stop)) | (_, Some(_), Some(stop)) => cancelled(stop, finish.at),
+            (Outcome::Cancelled, _, None) => State::Cancelled { at: finish.at, reason: finish.outcome.reason() },
+            (_, Some(due), None) => State::Retrying { due },
+            (_, None, _) => State::Failed { at: finish.at, reason: finish.outcome.reason() },
         };
         Ok(())
     }
@@ -286,10 +291,10 @@ impl Execution {
     fn lose(&mut self, running: &Running, at: Timestamp, partition: u8) {
         self.attempts.push(self.ended(running, None, at, Outcome::WorkerLost, Cost::default()));
         let lost = self.workers_lost();
-        self.state = if lost >= WORKERS_LOST_MAX {
+        self.state = if lost >= WORKERS_LOST_MAX && running.stop.is_none() {
             State::Failed { at, reason: format!("poison: its worker was lost {lost} times") }
         } else {
-            State::Queued(Queued { due: running.due, at, partition })
+            waits_again(running, at, partition)
         };
     }
 
@@ -326,6 +331,18 @@ impl Execution {
     fn not_now(&self, event: &'static str) -> IllegalTransition {
         IllegalTransition::NotNow { state: self.state.name(), event }
     }
+}
+
+/// Where an execution goes that was taken from its worker.
+fn waits_again(running: &Running, at: Timestamp, partition: u8) -> State {
+    match &running.stop {
+        Some(stop) => cancelled(stop, at),
+        None => State::Queued(Queued { due: running.due, at, partition, lane: String::new() }),
+    }
+}
+
+fn cancelled(stop: &Stop, at: Timestamp) -> State {
+    State::Cancelled { at, reason: stop.reason.clone() }
 }
 
 fn check_fence(running: &Running, offered: Fence) -> Result<(), IllegalTransition> {

@@ -70,6 +70,8 @@ pub struct Queued {
     pub at: Timestamp,
     /// The part of the lane that it waits in. With the commit's stamp this is its place.
     pub partition: u8,
+    /// The lane, as its job had it then: an edit does not move what waits. Whoever writes the row puts it in.
+    pub lane: String,
 }
 
 /// An execution that a session holds.
@@ -90,6 +92,17 @@ pub struct Running {
     /// The right to report on it. The store puts it in at the commit.
     #[serde(skip, default = "unset_fence")]
     pub fence: Fence,
+    /// That it is to stop, once somebody asked for it.
+    pub stop: Option<Stop>,
+}
+
+/// A wish that a running execution end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Since when.
+    pub at: Timestamp,
+    /// Why, in a sentence.
+    pub reason: String,
 }
 
 fn unset_fence() -> Fence {

@@ -103,17 +103,22 @@ pub async fn read_json<T: json::Body>(headers: &HeaderMap, body: Body) -> Result
 }
 
 /// Reads JSON text into `T`.
-fn parse<T: json::Body>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(super) fn parse<T: json::Body>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ApiError::new(Kind::EmptyBody, "the body is empty, and a JSON object is expected"));
     }
-    json::from_slice(bytes).map_err(|error| match error {
-        json::JsonError::Broken(detail) => ApiError::new(Kind::BrokenJson, detail),
-        json::JsonError::Unfit(refusal) => refusal.into(),
-    })
+    json::from_slice(bytes).map_err(unfit)
 }
 
-fn expect_json(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Text that is not what was asked for.
+pub(super) fn unfit(error: json::JsonError) -> ApiError {
+    match error {
+        json::JsonError::Broken(detail) => ApiError::new(Kind::BrokenJson, detail),
+        json::JsonError::Unfit(refusal) => refusal.into(),
+    }
+}
+
+pub(super) fn expect_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let refuse = |detail: String| {
         Err(ApiError::new(Kind::UnsupportedMediaType, detail).hint("send the header `Content-Type: application/json`"))
     };

@@ -44,6 +44,7 @@ pub struct Checked {
     retry: RetryRule,
     limits: RunLimits,
     labels: BTreeMap<String, String>,
+    paused: bool,
 }
 
 /// What only the server knows about a job to be.
@@ -65,8 +66,20 @@ impl Checked {
     /// Checks everything that needs neither the store nor the time.
     pub fn read(request: JobRequest, ceilings: &Ceilings) -> Result<Self, Refusal> {
         refuse_unsupported(&request)?;
-        let JobRequest { name, task, schedule, parameters, lane, misfire, retry, limits, on_failure, labels, .. } =
-            request;
+        let JobRequest {
+            name,
+            task,
+            schedule,
+            parameters,
+            lane,
+            misfire,
+            retry,
+            limits,
+            on_failure,
+            labels,
+            paused,
+            ..
+        } = request;
         let name = name.filter(|name| !name.is_empty());
         if let Some(name) = &name {
             words::title("name", name, TITLE_CHARS_MAX)?;
@@ -87,9 +100,27 @@ impl Checked {
             limits: read_limits(limits.unwrap_or_default(), ceilings)?,
             on_failure: on_failure.map(|body| read_on_failure(body, ceilings)).transpose()?,
             labels: read_labels(labels.unwrap_or_default())?,
+            paused: paused.unwrap_or_default(),
         };
         checked.check_lifetime(ceilings)?;
+        if checked.paused && checked.spec.kind == ScheduleKind::Now {
+            return Err(Refusal::new(
+                "paused",
+                "a job that runs at once can't begin paused: a resume fires nothing that is over",
+            )
+            .hint("give it a schedule to come, and trigger it when you want a run"));
+        }
         Ok(checked)
+    }
+
+    /// Whether its schedule rests until it is resumed.
+    pub fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// The schedule, as a row keeps it.
+    pub fn spec(&self) -> &ScheduleSpec {
+        &self.spec
     }
 
     /// The task's name as its owner wrote it.
@@ -97,14 +128,29 @@ impl Checked {
         &self.reference
     }
 
-    /// The job. Refuses a schedule that has nothing ahead: a `ONCE` further in the past than the misfire deadline allows, a cron expression
-    /// whose last instant is over.
-    pub fn into_job(self, birth: Birth) -> Result<Job, Refusal> {
-        let first = self.schedule.first_after(birth.now.to_utc()).map(Timestamp::from);
+    /// Refuses a schedule that is over: an edit runs no slot of the past.
+    pub fn check_to_come(&self, now: Timestamp) -> Result<(), Refusal> {
+        match &self.schedule {
+            Schedule::Once(at) if Timestamp::from(*at) <= now => Err(Refusal::new(
+                "schedule.value",
+                format!("{} is over, and an edit runs no slot that is", instant::format(*at)),
+            )
+            .hint("give an instant to come, or trigger the job")),
+            Schedule::Cron { expr, .. } if self.schedule.next_after(now.to_utc()).is_none() => {
+                Err(cron_refusal("schedule.value", &expr.never_again()))
+            }
+            Schedule::Now | Schedule::Once(_) | Schedule::Cron { .. } => Ok(()),
+        }
+    }
+
+    /// Refuses a schedule that has nothing ahead: a `ONCE` further in the past than the misfire deadline allows, a cron expression whose last
+    /// instant is over.
+    pub fn check_ahead(&self, now: Timestamp) -> Result<(), Refusal> {
+        let first = self.schedule.first_after(now.to_utc()).map(Timestamp::from);
         match (&self.schedule, first) {
             (Schedule::Cron { expr, .. }, None) => return Err(cron_refusal("schedule.value", &expr.never_again())),
             (Schedule::Once(at), _) => {
-                let late = birth.now.saturating_since((*at).into());
+                let late = now.saturating_since((*at).into());
                 if late > self.misfire.deadline {
                     let deadline = duration::format(self.misfire.deadline);
                     let detail = format!(
@@ -118,7 +164,12 @@ impl Checked {
             }
             _ => {}
         }
-        Ok(Job {
+        Ok(())
+    }
+
+    /// The job.
+    pub fn into_job(self, birth: Birth) -> Job {
+        Job {
             id: birth.id,
             tenant: birth.tenant,
             name: self.name,
@@ -138,7 +189,7 @@ impl Checked {
             }),
             labels: self.labels,
             created_at: birth.now,
-        })
+        }
     }
 
     fn check_lifetime(&self, ceilings: &Ceilings) -> Result<(), Refusal> {
@@ -167,9 +218,6 @@ fn refuse_unsupported(request: &JobRequest) -> Result<(), Refusal> {
         && !read_duration("splay", text)?.is_zero()
     {
         return Err(unsupported("splay", &quoted(text), "`0s`"));
-    }
-    if request.paused == Some(true) {
-        return Err(unsupported("paused", "`true`", "`false`"));
     }
     if let Some(misfire) = &request.misfire {
         only("misfire.policy", misfire.policy.as_deref(), "run_all")?;

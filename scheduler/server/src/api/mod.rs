@@ -1,9 +1,11 @@
 //! The HTTP API: routes, strict reading of requests, and one shape for every failure.
 
+mod action;
 mod body;
 mod cursor;
 mod define;
 pub mod dto;
+mod patch;
 mod problem;
 mod query;
 mod routes;
@@ -90,7 +92,11 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(routes::tasks::show))
         .routes(routes!(routes::tasks::component))
         .routes(routes!(routes::jobs::create, routes::jobs::list))
-        .routes(routes!(routes::jobs::show))
+        .routes(routes!(routes::jobs::show, routes::change::update, routes::change::delete))
+        .routes(routes!(routes::change::pause))
+        .routes(routes!(routes::change::resume))
+        .routes(routes!(routes::change::trigger))
+        .routes(routes!(routes::change::backfill))
         .routes(routes!(routes::executions::of_job))
         .routes(routes!(routes::ledger::of_job))
         .routes(routes!(routes::executions::list))
@@ -100,6 +106,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(routes::dead::list))
         .routes(routes!(routes::dead::redrive))
         .routes(routes!(routes::dead::drop))
+        .routes(routes!(routes::executions::cancel))
         .routes(routes!(routes::schedules::preview))
         .routes(routes!(routes::server::nodes))
         .routes(routes!(routes::server::healthz))

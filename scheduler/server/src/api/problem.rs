@@ -55,6 +55,8 @@ pub enum Kind {
     MethodNotAllowed,
     /// The state of what is named does not allow that.
     WrongState,
+    /// What is named is not what the caller last saw.
+    Outdated,
     /// Another request with the same idempotency key is in progress.
     InFlight,
     /// The body is larger than its limit.
@@ -87,6 +89,7 @@ impl Kind {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "The route has no such method")
             }
             Self::WrongState => (StatusCode::CONFLICT, "wrong-state", "Its state does not allow that"),
+            Self::Outdated => (StatusCode::PRECONDITION_FAILED, "outdated", "It has changed since"),
             Self::InFlight => (StatusCode::CONFLICT, "in-flight", "The first request is still in progress"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::UnsupportedMediaType => {

@@ -2,7 +2,7 @@
 
 use compline_core::Timestamp;
 use compline_core::execution::{Attempt, Cost, Execution, Outcome, State};
-use compline_core::job::{Job, TaskRef};
+use compline_core::job::{Job, JobState, TaskRef};
 use compline_core::schedule::retry::RetryRule;
 use compline_core::time::duration;
 use compline_runtime::ComponentInfo;
@@ -12,9 +12,9 @@ use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
 use super::dto::{
-    AttemptView, CostView, DeadLetterView, ExecutionView, ExponentialBody, JobDefinition, JobListItem, JobView,
-    LimitsBody, LogLineView, MisfireBody, NodeView, OnFailureView, OutcomeView, RetryBody, ScheduleBody,
-    TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
+    AttemptView, CostView, DeadLetterView, ExecutionView, ExponentialBody, JobDefinition, JobListItem, JobRequest,
+    JobView, LimitsBody, LogLineView, MisfireBody, NodeView, OnFailureBody, OnFailureView, OutcomeView, RetryBody,
+    ScheduleBody, TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
 };
 use crate::ops::dead::Letter;
 use crate::ops::query::{ExecutionSeen, JobSeen};
@@ -38,6 +38,10 @@ pub fn execution(seen: &ExecutionSeen) -> ExecutionView {
         slot: instant(execution.slot),
         status: execution.state.name().to_owned(),
         due_at: due(&execution.state).map(instant),
+        cancel_requested_at: match &execution.state {
+            State::Running(running) => running.stop.as_ref().map(|stop| instant(stop.at)),
+            _ => None,
+        },
         attempts,
         output: execution.output.as_deref().and_then(bytes_as_json),
         reason: reason(&execution.state),
@@ -177,12 +181,13 @@ pub fn bytes_as_json(bytes: &[u8]) -> Option<Box<RawValue>> {
 
 /// A job with all that is known about it.
 pub fn job(seen: &JobSeen, next_fires: &[Timestamp], recent: &[ExecutionSeen]) -> JobView {
+    let paused = seen.state == JobState::Paused;
     JobView {
         job_id: seen.id.to_string(),
         state: seen.state_name().to_owned(),
         revision: seen.revision,
         created_at: instant(seen.parsed.job.created_at),
-        definition: definition(&seen.parsed.job),
+        definition: JobDefinition { paused, ..definition(&seen.parsed.job) },
         starts: seen.run.starts,
         next_fires: next_fires.iter().copied().map(instant).collect(),
         recent_executions: recent.iter().map(execution).collect(),
@@ -256,6 +261,41 @@ fn definition(job: &Job) -> JobDefinition {
         }),
         labels: job.labels.clone(),
         paused: false,
+    }
+}
+
+/// The request that a stored definition amounts to.
+pub fn request(job: &Job) -> JobRequest {
+    let JobDefinition {
+        name,
+        task,
+        schedule,
+        parameters,
+        lane,
+        misfire,
+        overlap,
+        splay,
+        retry,
+        limits,
+        on_failure,
+        labels,
+        ..
+    } = definition(job);
+    JobRequest {
+        name,
+        task: task.reference,
+        schedule,
+        parameters,
+        lane: Some(lane),
+        misfire: Some(misfire),
+        overlap: Some(overlap),
+        splay: Some(splay),
+        retry: Some(retry),
+        limits: Some(limits),
+        on_failure: on_failure
+            .map(|handler| OnFailureBody { task: handler.task.reference, parameters: handler.parameters }),
+        labels: Some(labels),
+        paused: None,
     }
 }
 

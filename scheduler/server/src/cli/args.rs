@@ -110,10 +110,10 @@ pub enum Command {
     /// Pushes tasks, shows them, and runs them without a server
     #[command(subcommand)]
     Task(TaskCommand),
-    /// Creates jobs and shows them
+    /// Creates jobs, changes them and shows them
     #[command(subcommand)]
     Job(JobCommand),
-    /// Shows executions and waits for them
+    /// Shows executions, waits for them and cancels them
     #[command(subcommand)]
     Run(RunCommand),
     /// Shows executions that failed for good, runs them again, or drops them
@@ -255,6 +255,107 @@ pub enum JobCommand {
         #[arg(long, value_name = "T")]
         to: Option<String>,
     },
+    /// Edits a job: what is not named stays as it is
+    Update(Box<JobUpdateArgs>),
+    /// Lets a job's schedule rest until it is resumed; what is queued or runs goes on
+    Pause(JobActionArgs),
+    /// Lets a paused job's schedule go on with the first slot to come
+    Resume(JobActionArgs),
+    /// Runs a job once, now, paused or not
+    Trigger {
+        #[command(flatten)]
+        action: JobActionArgs,
+        /// Waits until the run is over, and fails if it does
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Runs the slots of a stretch of the past, whether they ran before or not
+    Backfill {
+        #[command(flatten)]
+        action: JobActionArgs,
+        /// Slots from this instant on
+        #[arg(long, value_name = "T")]
+        from: String,
+        /// Slots before this instant
+        #[arg(long, value_name = "T")]
+        to: String,
+    },
+    /// Deletes a job: what waits is cancelled, what runs goes on, its history stays
+    Delete {
+        /// `job_…`
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Stops what runs, too
+        #[arg(long)]
+        stop_running: bool,
+    },
+}
+
+/// A job, and the key of what is asked of it.
+#[derive(Debug, Args)]
+pub struct JobActionArgs {
+    /// `job_…`
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Makes a repeat of this command safe for 24 hours
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+}
+
+/// An edit of a job.
+#[derive(Debug, Args)]
+pub struct JobUpdateArgs {
+    /// `job_…`
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// What it runs: `name`, `name@tag` or `sha256:…`; its version is looked up anew
+    #[arg(long, value_name = "REF")]
+    pub task: Option<String>,
+    /// It runs once, at this instant (RFC 3339; a local time with --tz)
+    #[arg(long, value_name = "T", conflicts_with = "cron")]
+    pub at: Option<String>,
+    /// It runs by a cron expression
+    #[arg(long, value_name = "EXPR")]
+    pub cron: Option<String>,
+    /// The IANA zone that --cron or --at is read in
+    #[arg(long, value_name = "ZONE")]
+    pub tz: Option<String>,
+    /// What it hands to the task: JSON, @FILE, or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub params: Option<String>,
+    /// What you call it
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The queue that its runs wait in
+    #[arg(long, value_name = "LANE")]
+    pub lane: Option<String>,
+    /// Slots later than this do not run
+    #[arg(long, value_name = "DURATION")]
+    pub misfire_deadline: Option<String>,
+    /// The delays before each retry, such as 10s,1m,10m; none for no retry
+    #[arg(long, value_name = "DURATIONS")]
+    pub retry_delays: Option<String>,
+    /// How long an attempt may take
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Units of work that an attempt may use
+    #[arg(long, value_name = "N")]
+    pub fuel: Option<u64>,
+    /// Memory that an attempt may use
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Sets a label, or removes it if there is no value (`--label team=`); may be repeated
+    #[arg(long = "label", value_name = "K=V")]
+    pub labels: Vec<String>,
+    /// Gives a field its default again, such as `misfire` or `limits.fuel`; may be repeated
+    #[arg(long = "reset", value_name = "FIELD")]
+    pub resets: Vec<String>,
+    /// Any fields, as the API takes them: JSON, @FILE, or - for stdin; the other flags go on top
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub edit: Option<String>,
+    /// Only if the job still has this revision
+    #[arg(long, value_name = "N")]
+    pub if_revision: Option<u64>,
 }
 
 /// A job to create.
@@ -324,6 +425,9 @@ pub struct JobCreateArgs {
     /// Makes a repeat of this command safe for 24 hours
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
+    /// Its schedule rests until it is resumed
+    #[arg(long, conflicts_with_all = ["now", "wait"])]
+    pub paused: bool,
     /// Waits until the first run is over, and fails if it does
     #[arg(long)]
     pub wait: bool,
@@ -360,12 +464,27 @@ pub enum RunCommand {
         /// `exec_…`
         #[arg(value_name = "ID")]
         id: String,
+        /// Goes on until it is over: an attempt's lines appear when it ends
+        #[arg(short, long)]
+        follow: bool,
     },
     /// Lets an execution that failed for good run again; it keeps its id and history
     Redrive {
         /// `exec_…`
         #[arg(value_name = "ID")]
         id: String,
+    },
+    /// Cancels an execution: what waits at once, what runs within a second
+    Cancel {
+        /// `exec_…`
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Makes a repeat of this command recognisable for 24 hours
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// Waits until what runs has stopped; exit code 0 if it was cancelled, 1 if it ended otherwise
+        #[arg(long)]
+        wait: bool,
     },
     /// Waits until an execution is over; exit code 0 if it completed, 1 if not
     Wait {

@@ -1,16 +1,18 @@
 //! `compline job`.
 
+mod update;
+
 use std::collections::BTreeMap;
 
 use compline_core::schedule::ScheduleKind;
 use serde::Serialize;
 
-use super::args::{JobCommand, JobCreateArgs, OutputFormat};
+use super::args::{JobActionArgs, JobCommand, JobCreateArgs, OutputFormat};
 use super::out::Out;
 use super::{CliError, input, listing, run};
 use crate::api::dto::{
-    ExecutionView, ExponentialBody, JobCreated, JobListItem, JobRequest, JobView, LedgerItem, LimitsBody, MisfireBody,
-    OnFailureBody, Page, RetryBody, ScheduleBody,
+    BackfillRequest, BackfillView, ExecutionView, ExponentialBody, JobCreated, JobDeleted, JobListItem, JobRequest,
+    JobView, LedgerItem, LimitsBody, MisfireBody, Nothing, OnFailureBody, Page, RetryBody, ScheduleBody,
 };
 use crate::client::{Client, Reply};
 use crate::refusal::{Refusal, quoted};
@@ -32,6 +34,31 @@ pub async fn command(command: JobCommand, client: &Client, out: &Out) -> Result<
             print(&reply, out)
         }
         JobCommand::Explain { id, from, to } => explain(&id, from, to, client, out).await,
+        JobCommand::Update(args) => {
+            let (id, revision) = (args.id.clone(), args.if_revision);
+            let edit = update::edit(*args)?;
+            let reply: Reply<JobView> = client.patch(&["v1", "jobs", &id], &edit, revision).await?;
+            print(&reply, out)
+        }
+        JobCommand::Pause(action) => act(&action, "pause", client, out).await,
+        JobCommand::Resume(action) => act(&action, "resume", client, out).await,
+        JobCommand::Trigger { action, wait } => trigger(&action, wait, client, out).await,
+        JobCommand::Backfill { action, from, to } => backfill(&action, from, to, client, out).await,
+        JobCommand::Delete { id, stop_running } => {
+            let query = stop_running.then(|| ("running", "stop".to_owned()));
+            let reply: Reply<JobDeleted> = client.delete(&["v1", "jobs", &id], query.as_slice()).await?;
+            let deleted = &reply.value;
+            fields(
+                out,
+                &reply.text,
+                &[
+                    ("job", deleted.job_id.clone()),
+                    ("state", deleted.state.clone()),
+                    ("cancelled", deleted.cancelled.to_string()),
+                    ("stopping", deleted.stopping.to_string()),
+                ],
+            )
+        }
         JobCommand::List { status, labels, paging } => {
             let mut query = paging.query();
             query.extend(status.map(|status| ("status", status)));
@@ -84,6 +111,53 @@ async fn explain(
         out.say("no slot of the job lies in that time; --from and --to choose another one");
     }
     Ok(())
+}
+
+/// Fields for people, the answer as it came for programs.
+fn fields(out: &Out, text: &str, fields: &[(&str, String)]) -> Result<(), CliError> {
+    if out.format() == OutputFormat::Table { out.fields(fields) } else { out.line(text) }
+}
+
+async fn act(action: &JobActionArgs, verb: &str, client: &Client, out: &Out) -> Result<(), CliError> {
+    let path = ["v1", "jobs", action.id.as_str(), verb];
+    print(&client.post(&path, &Nothing {}, action.idempotency_key.as_deref()).await?, out)
+}
+
+async fn trigger(action: &JobActionArgs, wait: bool, client: &Client, out: &Out) -> Result<(), CliError> {
+    let path = ["v1", "jobs", action.id.as_str(), "trigger"];
+    let reply: Reply<ExecutionView> = client.post(&path, &Nothing {}, action.idempotency_key.as_deref()).await?;
+    if reply.headers.contains_key("idempotent-replayed") {
+        out.say("this key triggered the job before: nothing new was made");
+    }
+    if !wait {
+        return run::print(&reply, out);
+    }
+    let ended = run::wait(&reply.value.execution_id, None, client, out).await?;
+    run::print(&ended, out)?;
+    run::verdict(&ended.value)
+}
+
+async fn backfill(
+    action: &JobActionArgs,
+    from: String,
+    to: String,
+    client: &Client,
+    out: &Out,
+) -> Result<(), CliError> {
+    let path = ["v1", "jobs", action.id.as_str(), "backfill"];
+    let body = BackfillRequest { from, to };
+    let reply: Reply<BackfillView> = client.post(&path, &body, action.idempotency_key.as_deref()).await?;
+    let filled = &reply.value;
+    fields(
+        out,
+        &reply.text,
+        &[
+            ("job", filled.job_id.clone()),
+            ("executions", filled.executions.to_string()),
+            ("first slot", filled.first_slot.clone().unwrap_or_default()),
+            ("last slot", filled.last_slot.clone().unwrap_or_default()),
+        ],
+    )
 }
 
 async fn create(args: JobCreateArgs, client: &Client, out: &Out) -> Result<(), CliError> {
@@ -172,7 +246,7 @@ fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
         limits: (limits != LimitsBody::default()).then_some(limits),
         on_failure,
         labels: labels(&args.labels)?,
-        paused: None,
+        paused: args.paused.then_some(true),
     })
 }
 
@@ -181,10 +255,7 @@ fn retry(
     exponential: Option<&str>,
     max_attempts: Option<u32>,
 ) -> Result<Option<RetryBody>, CliError> {
-    let delays = delays.map(|text| match text.trim() {
-        "none" | "" => Vec::new(),
-        list => list.split(',').map(|delay| delay.trim().to_owned()).collect(),
-    });
+    let delays = delays.map(delay_list);
     let exponential = match exponential {
         None => None,
         Some(text) => {
@@ -198,6 +269,13 @@ fn retry(
     };
     let body = RetryBody { delays, exponential, max_attempts };
     Ok((body != RetryBody::default()).then_some(body))
+}
+
+fn delay_list(text: &str) -> Vec<String> {
+    match text.trim() {
+        "none" | "" => Vec::new(),
+        list => list.split(',').map(|delay| delay.trim().to_owned()).collect(),
+    }
 }
 
 fn labels(texts: &[String]) -> Result<Option<BTreeMap<String, String>>, CliError> {

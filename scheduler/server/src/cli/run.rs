@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::args::{OutputFormat, RunCommand};
 use super::out::{Out, printable};
 use super::{CliError, listing};
-use crate::api::dto::{AttemptView, ExecutionView, LogLineView, Page};
+use crate::api::dto::{AttemptView, ExecutionView, LogLineView, Nothing, Page};
 use crate::api::read_duration;
 use crate::client::{Client, Reply};
 
@@ -33,17 +33,41 @@ pub async fn command(command: RunCommand, client: &Client, out: &Out) -> Result<
             listing(out, &reply, &HEADER, row, "there are no executions")
         }
         RunCommand::Show { id } => print(&client.get(&["v1", "executions", &id], &[]).await?, out),
-        RunCommand::Logs { id } => logs(&client.get(&["v1", "executions", &id, "logs"], &[]).await?, out),
+        RunCommand::Logs { id, follow: true } => follow(&id, client, out).await,
+        RunCommand::Logs { id, follow: false } => {
+            logs(&client.get(&["v1", "executions", &id, "logs"], &[]).await?, out)
+        }
         RunCommand::Redrive { id } => {
             let reply: Reply<ExecutionView> =
                 client.post(&["v1", "executions", &id, "redrive"], &serde_json::json!({}), None).await?;
             print(&reply, out)
+        }
+        RunCommand::Cancel { id, idempotency_key, wait } => {
+            cancel(&id, idempotency_key.as_deref(), wait, client, out).await
         }
         RunCommand::Wait { id, timeout } => {
             let timeout = timeout.as_deref().map(|text| read_duration("--timeout", text)).transpose()?;
             let ended = wait(&id, timeout, client, out).await?;
             print(&ended, out)?;
             verdict(&ended.value)
+        }
+    }
+}
+
+async fn cancel(id: &str, key: Option<&str>, waits: bool, client: &Client, out: &Out) -> Result<(), CliError> {
+    let mut reply: Reply<ExecutionView> = client.post(&["v1", "executions", id, "cancel"], &Nothing {}, key).await?;
+    if waits {
+        reply = wait(id, None, client, out).await?;
+    }
+    print(&reply, out)?;
+    match reply.value.status.as_str() {
+        "CANCELLED" => Ok(()),
+        status if is_over(status) => {
+            Err(CliError::failed(format!("{id} was {status} before it stopped")).after_result())
+        }
+        _ => {
+            out.say(&format!("{id} still runs and is told to stop; `compline run wait {id}` tells how it ends"));
+            Ok(())
         }
     }
 }
@@ -117,12 +141,31 @@ fn attempt_row(attempt: &AttemptView) -> Vec<String> {
 fn logs(reply: &Reply<Page<LogLineView>>, out: &Out) -> Result<(), CliError> {
     match out.format() {
         OutputFormat::Json => out.line(&reply.text),
-        OutputFormat::Jsonl => reply.value.items.iter().try_for_each(|line| out.json(line)),
-        OutputFormat::Table => {
-            reply.value.items.iter().try_for_each(|line| {
-                out.line(&format!("{} {:5} {}", line.attempt, line.level, printable(&line.message)))
-            })
+        OutputFormat::Jsonl | OutputFormat::Table => reply.value.items.iter().try_for_each(|line| log_line(line, out)),
+    }
+}
+
+fn log_line(line: &LogLineView, out: &Out) -> Result<(), CliError> {
+    match out.format() {
+        OutputFormat::Json | OutputFormat::Jsonl => out.json(line),
+        OutputFormat::Table => out.line(&format!("{} {:5} {}", line.attempt, line.level, printable(&line.message))),
+    }
+}
+
+/// Prints lines as they come, one JSON document each if JSON is asked for, until the execution is over.
+async fn follow(id: &str, client: &Client, out: &Out) -> Result<(), CliError> {
+    let (mut printed, mut pause) = (0, POLL_FIRST);
+    loop {
+        // Asked before the lines are read, so that none of the last is missed.
+        let execution: Reply<ExecutionView> = client.get(&["v1", "executions", id], &[]).await?;
+        let lines: Reply<Page<LogLineView>> = client.get(&["v1", "executions", id, "logs"], &[]).await?;
+        lines.value.items.iter().skip(printed).try_for_each(|line| log_line(line, out))?;
+        printed = printed.max(lines.value.items.len());
+        if is_over(&execution.value.status) {
+            return Ok(());
         }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL_MAX);
     }
 }
 

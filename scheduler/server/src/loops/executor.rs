@@ -1,5 +1,6 @@
 //! A node's executor: claims what it can run, runs it, reports how it ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -78,21 +79,43 @@ pub struct Ran {
 }
 
 /// What a node holds: so that a beat can tell what the store thinks it holds and it does not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Holding {
     held: Mutex<Held>,
+    /// What stops each attempt that is held.
+    stops: Mutex<BTreeMap<Fence, CancellationToken>>,
+    /// What stops all of them.
+    over: CancellationToken,
 }
 
 impl Holding {
+    /// Nothing is held. Cancelling `over` stops all that will be.
+    pub(super) fn new(over: CancellationToken) -> Self {
+        Self { held: Mutex::default(), stops: Mutex::default(), over }
+    }
+
     pub(super) fn snapshot(&self) -> Held {
         self.held.lock().clone()
     }
 
     pub(super) fn release(&self, fence: &Fence) {
         self.held.lock().fences.remove(fence);
+        self.stops.lock().remove(fence);
     }
 
-    fn len(&self) -> usize {
+    /// Stops an attempt, if it is held.
+    pub(super) fn stop(&self, fence: &Fence) {
+        if let Some(stop) = self.stops.lock().get(fence) {
+            stop.cancel();
+        }
+    }
+
+    /// What the attempt with this fence is stopped by.
+    fn stop_of(&self, fence: Fence) -> CancellationToken {
+        self.stops.lock().entry(fence).or_insert_with(|| self.over.child_token()).clone()
+    }
+
+    pub(super) fn len(&self) -> usize {
         self.held.lock().fences.len()
     }
 
@@ -101,6 +124,7 @@ impl Holding {
     }
 
     fn end_claim(&self, claim: ClaimId, claimed: &[Claimed]) {
+        claimed.iter().for_each(|claimed| drop(self.stop_of(claimed.fence)));
         let mut held = self.held.lock();
         held.fences.extend(claimed.iter().map(|claimed| claimed.fence));
         held.claims.remove(&claim);
@@ -271,12 +295,17 @@ impl Executor {
         pace.outstanding.fetch_add(1, Ordering::AcqRel);
         let (ctx, runner) = (self.ctx.clone(), self.runner.clone());
         let (workers, pace, abort) = (workers.clone(), pace.clone(), abort.clone());
+        let stop = self.holding.stop_of(claimed.fence);
         let gate = self.ctx.env.clone();
         runs.spawn(gate.gated(async move {
-            // The semaphore is never closed.
-            let worker = workers.acquire_owned().await;
+            // Who is to stop needs no worker for it. The semaphore is never closed.
+            let worker = tokio::select! {
+                biased;
+                () = stop.cancelled() => None,
+                worker = workers.acquire_owned() => worker.ok(),
+            };
             if !abort.is_cancelled() {
-                let ended = attempt(&ctx, &*runner, claimed, &abort).await;
+                let ended = attempt(&ctx, &*runner, claimed, &stop).await;
                 // After an abort the claim is lost: what the run came to is nobody's business any more.
                 if !abort.is_cancelled() {
                     let _ = report.send(ended);
@@ -290,7 +319,7 @@ impl Executor {
     }
 }
 
-async fn attempt(ctx: &Ctx, runner: &dyn Runner, claimed: Claimed, abort: &CancellationToken) -> Report {
+async fn attempt(ctx: &Ctx, runner: &dyn Runner, claimed: Claimed, stop: &CancellationToken) -> Report {
     let Claimed { execution, fence, job } = claimed;
     let started_at = ctx.env.now();
     let lag = started_at.saturating_since(promised_start(&execution));
@@ -298,7 +327,7 @@ async fn attempt(ctx: &Ctx, runner: &dyn Runner, claimed: Claimed, abort: &Cance
     ctx.metrics.running.inc();
     let id = execution.id;
     let run = Run { execution, job, lag };
-    let ran = runner.run(&run, abort).await;
+    let ran = runner.run(&run, stop).await;
     ctx.metrics.running.dec();
     Report {
         execution: id,

@@ -4,6 +4,7 @@ mod executor;
 mod node;
 mod reports;
 mod retention;
+mod stops;
 mod ticker;
 
 use std::time::Duration;

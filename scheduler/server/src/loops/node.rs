@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::executor::{Executor, Holding};
-use super::{Runner, retention, ticker};
+use super::{Runner, retention, stops, ticker};
 use crate::config::Roles;
 use crate::ctx::Ctx;
 use crate::passes::beat;
@@ -144,7 +144,7 @@ impl Node {
     /// One session, from its begin to its end.
     async fn live(&self, session: SessionId, stop: &CancellationToken) -> Result<End, StoreError> {
         let over = CancellationToken::new();
-        let holding = Arc::new(Holding::default());
+        let holding = Arc::new(Holding::new(over.clone()));
         let executor = self.config.roles.executor.then(|| {
             let executor = Executor {
                 ctx: self.ctx.clone(),
@@ -160,6 +160,9 @@ impl Node {
         let mut executor = executor;
         let schedule = self.oversee(session, stop);
         let beats = self.beat_loop(session, &holding);
+        // Dropped with this session, whatever ends it.
+        let stops = stops::run(self.ctx.clone(), session, holding.clone());
+        let _stops = AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(stops)));
         tokio::pin!(schedule, beats);
         let end = tokio::select! {
             biased;

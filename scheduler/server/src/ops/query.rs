@@ -12,12 +12,13 @@ use compline_store::backend::Read;
 use compline_store::tables::execution::{self, LogLine};
 use compline_store::tables::history::{self, Entry, Listing};
 use compline_store::tables::job::{self, JobRow};
-use compline_store::tables::request;
+use compline_store::tables::request::Made;
 use compline_store::tables::session::{self, Session};
 use compline_store::{StoreError, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
-use crate::ops::create::{Created, IDEMPOTENCY_TTL, Idempotency};
+use crate::ops::create::Created;
+use crate::ops::idempotency::{self, Earlier, Idempotency};
 use crate::passes::retain;
 
 /// A filter looks at so many rows for one page; a page may then be short and have a next one all the same.
@@ -81,7 +82,7 @@ pub struct Found<T, P> {
 pub async fn job(ctx: &Ctx, tenant: &TenantId, id: JobId) -> Result<Option<JobSeen>, StoreError> {
     let committed = ctx.store.transact(|tx| async move {
         let row = job::get(&tx, id, Read::Snapshot).await?;
-        let run = job::get_runs(&tx, &[id], Read::Snapshot).await?.pop().unwrap_or(Ok(None))?;
+        let run = job::get_run(&tx, id, Read::Snapshot).await?;
         seen(ctx, id, row, run)
     });
     Ok(committed.await?.value.filter(|seen| seen.parsed.job.tenant == *tenant))
@@ -101,13 +102,11 @@ pub async fn created_earlier(
     idempotency: &Idempotency,
     now: Timestamp,
 ) -> Result<Option<Created>, StoreError> {
-    let known = ctx.store.transact(|tx| async move { request::get(&tx, tenant, &idempotency.key).await }).await?.value;
-    let fresh = |at: Timestamp| now.saturating_since(at) < IDEMPOTENCY_TTL;
-    let Some(known) = known.filter(|known| known.body_hash == idempotency.body_hash && fresh(known.at)) else {
-        return Ok(None);
-    };
-    let slots = job(ctx, tenant, known.job).await?.map(|seen| seen.first_fires(FIRST_FIRES));
-    Ok(Some(Created { job_id: known.job, replayed: true, next_fires: slots.unwrap_or_default() }))
+    let earlier =
+        ctx.store.transact(|tx| async move { idempotency::earlier(&tx, tenant, Some(idempotency), now).await });
+    let Some(Earlier::Same(Made::Job(job_id))) = earlier.await?.value else { return Ok(None) };
+    let slots = job(ctx, tenant, job_id).await?.map(|seen| seen.first_fires(FIRST_FIRES));
+    Ok(Some(Created { job_id, replayed: true, next_fires: slots.unwrap_or_default() }))
 }
 
 /// A tenant's jobs that `keep` wants, newest first, from behind `before`.

@@ -6,14 +6,12 @@ use compline_core::execution::Event;
 use compline_core::ids::{ClaimId, Fence, SessionId};
 use compline_core::tick::partition_of;
 use compline_store::backend::Read;
-use compline_store::tables::bell::Bell;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, running, session};
+use compline_store::tables::{cancel, execution, running, session};
 use compline_store::{StoreError, Tx};
 
-use super::tick::enqueue;
-use super::{BATCH_MAX, in_batches, readable_jobs};
+use super::{BATCH_MAX, in_batches, readable_jobs, wait_again};
 use crate::ctx::Ctx;
 
 /// Begins a session of a node. An earlier session of the same node ends with it. `false`: it may have begun and be over already, so another
@@ -58,6 +56,7 @@ pub async fn end(ctx: &Ctx, node: &str, session: SessionId) -> Result<(), StoreE
         .transact(|tx| async move {
             if session::is_current(&tx, node, session).await? {
                 session::clear(&tx, node);
+                cancel::clear_session(&tx, session);
             }
             Ok(())
         })
@@ -133,12 +132,11 @@ async fn hand_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningR
     for ((row, current), parsed) in held.into_iter().zip(jobs) {
         let Some(parsed) = parsed else { continue };
         let partition = partition_of(&row.execution, ctx.partitions);
-        let Ok(queued) = current.execution.apply(&Event::HandBack { fence: row.fence, at: now, partition }) else {
+        let Ok(next) = current.execution.apply(&Event::HandBack { fence: row.fence, at: now, partition }) else {
             continue;
         };
         running::clear(tx, session, row.execution);
-        enqueue(ctx, tx, &queued, &parsed)?;
-        Bell::Lane(&parsed.job.lane).ring(tx);
+        wait_again(ctx, tx, session, &next, &parsed)?;
         given_back += 1;
     }
     Ok(given_back)

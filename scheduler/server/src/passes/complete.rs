@@ -10,7 +10,7 @@ use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::execution::LogLine;
 use compline_store::tables::queue::Due;
-use compline_store::tables::{execution, queue, running, session};
+use compline_store::tables::{cancel, execution, queue, running, session};
 use compline_store::{StoreError, TransactOptions, Tx};
 
 use super::failure::record_failure;
@@ -88,6 +88,9 @@ async fn complete_batch(
                 };
                 answers.push(match row.execution.apply(&Event::Finish(Box::new(finish(report, &row.execution)))) {
                     Ok(next) if alive => {
+                        if matches!(&row.execution.state, State::Running(running) if running.stop.is_some()) {
+                            cancel::clear(&tx, session, next.id);
+                        }
                         batch.record(&tx, session, report, &next)?;
                         Reported::Recorded
                     }

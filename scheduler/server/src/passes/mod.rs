@@ -2,6 +2,7 @@
 //! but what the store says and who asks.
 
 pub mod beat;
+pub mod cancel;
 pub mod claim;
 pub mod complete;
 mod failure;
@@ -9,14 +10,18 @@ pub mod lease;
 pub mod reap;
 pub mod redrive;
 pub mod retain;
+pub mod sweep;
 pub mod tick;
 
 use std::future::Future;
 use std::sync::Arc;
 
-use compline_core::ids::JobId;
+use compline_core::execution::{Execution, State};
+use compline_core::ids::{JobId, SessionId};
 use compline_store::backend::Read;
+use compline_store::tables::bell::Bell;
 use compline_store::tables::job::{self, JobRow};
+use compline_store::tables::{cancel as cancel_row, execution};
 use compline_store::{StoreError, TransactOptions, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
@@ -50,6 +55,23 @@ where
         }
     }
     Ok(results)
+}
+
+/// Writes an execution that was taken from a session, or given back by it: it waits in its lane again, or is over.
+fn wait_again(ctx: &Ctx, tx: &Tx, session: SessionId, next: &Execution, parsed: &ParsedJob) -> Result<(), StoreError> {
+    if let State::Queued(_) = next.state {
+        tick::enqueue(ctx, tx, next, parsed)?;
+        Bell::Lane(&parsed.job.lane).ring(tx);
+        return Ok(());
+    }
+    execution::put(tx, next)?;
+    execution::add_open(tx, next.id.shard(), next.id.bucket_hour(), -1);
+    match next.state {
+        State::Failed { .. } => failure::record_failure(tx, parsed, next, &[])?,
+        // It was asked to stop.
+        _ => cancel_row::clear(tx, session, next.id),
+    }
+    Ok(())
 }
 
 /// The parsed job of each of these; `None` where the row is missing or cannot be read, which is counted. One bad row stops itself, not the

@@ -10,16 +10,13 @@ use compline_core::execution::{Event, State};
 use compline_core::ids::SessionId;
 use compline_core::tick::partition_of;
 use compline_store::backend::Read;
-use compline_store::tables::bell::Bell;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, running, session};
+use compline_store::tables::{cancel, execution, running, session};
 use compline_store::{StoreError, Tx};
 use tokio::time::Instant;
 
-use super::failure::record_failure;
-use super::tick::enqueue;
-use super::{BATCH_MAX, in_batches, readable_jobs};
+use super::{BATCH_MAX, in_batches, readable_jobs, wait_again};
 use crate::ctx::Ctx;
 
 /// What one node saw of the others' counters, and since when they stand still.
@@ -96,7 +93,8 @@ pub async fn give_back_orphans(ctx: &Ctx) -> Result<usize, StoreError> {
     let (holders, current) = ctx
         .store
         .transact(|tx| async move {
-            let holders = running::sessions(&tx).await?;
+            let mut holders: BTreeSet<SessionId> = running::sessions(&tx).await?.into_iter().collect();
+            holders.extend(cancel::sessions(&tx).await?);
             let nodes = session::list(&tx, Read::Snapshot).await?;
             let current: BTreeSet<SessionId> = nodes.iter().map(|(_, session, _)| session.id).collect();
             Ok((holders, current))
@@ -119,7 +117,7 @@ async fn give_back(ctx: &Ctx, session: SessionId) -> Result<usize, StoreError> {
             .transact(|tx| async move { running::of_session(&tx, session, last, BATCH_MAX, Read::Snapshot).await })
             .await?
             .value;
-        let Some(end) = rows.last() else { return Ok(total) };
+        let Some(end) = rows.last() else { break };
         last = Some(end.execution);
         let rows = &rows;
         let batches = in_batches(rows, |options, begin, end| async move {
@@ -133,6 +131,15 @@ async fn give_back(ctx: &Ctx, session: SessionId) -> Result<usize, StoreError> {
         .await?;
         total += batches.into_iter().sum::<usize>();
     }
+    // Nobody is told to stop any more. Blind: what it runs no longer, it cannot be told to stop again.
+    let forget = ctx.store.transact(|tx| async move {
+        if !cancel::of_session(&tx, session, 1).await?.is_empty() {
+            cancel::clear_session(&tx, session);
+        }
+        Ok(())
+    });
+    forget.await?;
+    Ok(total)
 }
 
 async fn give_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningRow]) -> Result<usize, StoreError> {
@@ -159,14 +166,7 @@ async fn give_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningR
         let partition = partition_of(&current.id, ctx.partitions);
         let Ok(next) = current.apply(&Event::Lost { at: now, partition }) else { continue };
         running::clear(tx, session, current.id);
-        if next.state.is_terminal() {
-            execution::put(tx, &next)?;
-            execution::add_open(tx, next.id.shard(), next.id.bucket_hour(), -1);
-            record_failure(tx, &parsed, &next, &[])?;
-        } else {
-            enqueue(ctx, tx, &next, &parsed)?;
-            Bell::Lane(&parsed.job.lane).ring(tx);
-        }
+        wait_again(ctx, tx, session, &next, &parsed)?;
         given_back += 1;
     }
     Ok(given_back)

@@ -1,7 +1,7 @@
 //! tick(shard): queue what is due, and plan each recurring job's next slot in the same commit.
 
 use compline_core::Timestamp;
-use compline_core::execution::Execution;
+use compline_core::execution::{Execution, State};
 use compline_core::ids::{SessionId, ShardId};
 use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan};
 use compline_store::backend::Read;
@@ -158,12 +158,13 @@ pub(super) fn enqueue(ctx: &Ctx, tx: &Tx, execution: &Execution, parsed: &Parsed
     let index = tx.next_stamp_index();
     let lane = parsed.job.lane.as_str();
     let part = Part { lane, zone: ZONE_DEFAULT, partition: partition_of(&execution.id, ctx.partitions) };
-    execution::put_stamped(tx, execution, ctx.incarnation, index)?;
-    part.push(
-        tx,
-        &Ready { execution: execution.id, job: execution.job, digest: execution.task(&parsed.job).digest },
-        index,
-    )
+    let mut execution = execution.clone();
+    if let State::Queued(queued) = &mut execution.state {
+        lane.clone_into(&mut queued.lane);
+    }
+    execution::put_stamped(tx, &execution, ctx.incarnation, index)?;
+    let digest = execution.task(&parsed.job).digest;
+    part.push(tx, &Ready { execution: execution.id, job: execution.job, digest }, index)
 }
 
 fn write_advance(

@@ -4,7 +4,7 @@
 //! queued execution it is the place in its lane, of a running one it is the fence.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use compline_core::execution::{Execution, State};
+use compline_core::execution::{Execution, Running, State};
 use compline_core::ids::{ExecutionId, Fence, ShardId};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::keys::{KeyBuilder, Table};
 use crate::{Stamp, StoreError, Tx};
 
 const NAME: &str = "execution";
-const SCHEMA: u8 = 3;
+const SCHEMA: u8 = 4;
 const INCARNATION_AT: usize = 1;
 const STAMP_AT: usize = 5;
 const FIELDS_AT: usize = STAMP_AT + Stamp::BYTES;
@@ -64,6 +64,14 @@ pub fn put(tx: &Tx, execution: &Execution) -> Result<(), StoreError> {
 pub fn put_stamped(tx: &Tx, execution: &Execution, incarnation: u32, index: u16) -> Result<(), StoreError> {
     let value = encode(execution, incarnation, Stamp::unset(index))?;
     tx.set_stamped_value(key(execution.id), value.into(), STAMP_AT);
+    Ok(())
+}
+
+/// Writes the row of a running execution that goes on running under the fence that it has.
+pub fn put_running(tx: &Tx, execution: &Execution, running: &Running) -> Result<(), StoreError> {
+    let (incarnation, stamp) = running.fence.parts();
+    let value = encode(execution, incarnation, Stamp(stamp))?;
+    tx.set(key(execution.id), value.freeze());
     Ok(())
 }
 
@@ -119,6 +127,11 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<ExecutionRow, StoreError> {
     Ok(ExecutionRow { execution, stamp })
 }
 
+/// Removes the row of an execution whose time never came.
+pub fn remove(tx: &Tx, id: ExecutionId) {
+    tx.clear(key(id));
+}
+
 /// Counts rows of buckets that are open: `delta` more of them.
 pub fn add_open(tx: &Tx, shard: ShardId, hour: u32, delta: i64) {
     if delta != 0 {
@@ -133,6 +146,7 @@ pub async fn open_in(tx: &Tx, shard: ShardId, hour: u32, read: Read) -> Result<O
     Ok(value.map(|value| decode_bucket(&key, &value)).transpose()?.map(|(_, _, open)| open))
 }
 
+/// The key of a bucket's counter.
 pub(crate) fn bucket_key(shard: ShardId, hour: u32) -> Bytes {
     KeyBuilder::new(Table::Bucket).shard(shard).u32(hour).build()
 }

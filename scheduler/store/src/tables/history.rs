@@ -172,6 +172,13 @@ pub fn remove_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.clear(job_failed_key(execution.job, execution.id));
 }
 
+/// Takes an execution off the listings whose time never came.
+pub fn remove(tx: &Tx, tenant: &TenantId, execution: &Execution) {
+    let of_job = KeyBuilder::new(Table::History).job(execution.job).micros(execution.slot).execution(execution.id);
+    tx.clear(of_job.build());
+    tx.clear(KeyBuilder::new(Table::AllRuns).tenant(tenant).execution(execution.id).build());
+}
+
 /// Lists an execution that failed for good.
 pub fn add_failed(tx: &Tx, tenant: &TenantId, execution: &Execution) {
     tx.set(failed_key(tenant, execution.id), nothing());

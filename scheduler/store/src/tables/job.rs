@@ -12,7 +12,7 @@ use crate::{StoreError, Tx};
 const NAME: &str = "job";
 const SCHEMA: u8 = 2;
 const RUN_NAME: &str = "job run";
-const RUN_SCHEMA: u8 = 2;
+const RUN_SCHEMA: u8 = 3;
 
 /// A job's row. Its head (revision, state) is readable without decoding the definition, so that tick and claim can use a cached one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,12 @@ impl JobRow {
     /// A row of this definition.
     pub fn new(revision: u64, state: JobState, job: &Job) -> Result<Self, StoreError> {
         Ok(Self { revision, state, definition: super::encode(NAME, SCHEMA, job)?.into() })
+    }
+
+    /// The same definition in another state.
+    #[must_use]
+    pub fn in_state(&self, state: JobState) -> Self {
+        Self { state, ..self.clone() }
     }
 
     /// The definition.
@@ -98,6 +104,11 @@ pub async fn get_runs(
     let keys: Vec<Bytes> = jobs.iter().map(|job| run_key(*job)).collect();
     let values = tx.get_many(&keys, read).await?;
     Ok(keys.iter().zip(values).map(|(key, value)| value.map(|value| decode_run(key, &value)).transpose()).collect())
+}
+
+/// What a job's policies read.
+pub async fn get_run(tx: &Tx, job: JobId, read: Read) -> Result<Option<JobRun>, StoreError> {
+    get_runs(tx, &[job], read).await?.pop().unwrap_or(Ok(None))
 }
 
 /// What a job's policies read, in a row's value.

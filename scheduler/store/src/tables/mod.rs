@@ -4,6 +4,7 @@
 
 pub mod bell;
 pub mod bucket;
+pub mod cancel;
 pub mod dead;
 pub mod execution;
 pub mod finished;
@@ -20,10 +21,13 @@ pub mod task;
 pub mod trim;
 
 use bytes::Bytes;
+use compline_core::ids::SessionId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::StoreError;
+use crate::backend::{RangeQuery, Read};
+use crate::keys::{KeyBuilder, Table};
+use crate::{StoreError, Tx};
 
 /// A row's value: its schema version, then its fields.
 fn encode<T: Serialize>(table: &'static str, schema: u8, row: &T) -> Result<Vec<u8>, StoreError> {
@@ -58,6 +62,20 @@ pub(crate) fn key_field<const N: usize>(table: &'static str, key: &[u8], at: usi
     key.get(at..at + N)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| StoreError::unreadable(table, key, format_args!("no {N} bytes at {at}")))
+}
+
+/// The sessions that have rows in a table whose keys begin with the session, found by stepping from one to the next: as many reads as there
+/// are sessions.
+async fn sessions_of(tx: &Tx, table: Table) -> Result<Vec<SessionId>, StoreError> {
+    let (mut begin, end) = KeyBuilder::new(table).prefix();
+    let mut sessions = Vec::new();
+    loop {
+        let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
+        let Some(pair) = tx.range(&query).await?.pop() else { return Ok(sessions) };
+        let session = SessionId::from_bytes(key_field("session's", &pair.key, 1)?);
+        sessions.push(session);
+        begin = KeyBuilder::new(table).session(session).prefix().1;
+    }
 }
 
 /// The empty value of rows that are keys only.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use compline_core::Timestamp;
-use compline_core::ids::{JobId, TenantId};
+use compline_core::ids::{ExecutionId, JobId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::nothing;
@@ -11,17 +11,30 @@ use crate::keys::{KeyBuilder, Table, after};
 use crate::{StoreError, Tx};
 
 const NAME: &str = "request";
-const SCHEMA: u8 = 1;
+const SCHEMA: u8 = 2;
 
 /// What a request did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRow {
     /// The SHA-256 of route and body: a repeat has the same.
     pub body_hash: [u8; 32],
-    /// The job that it made.
-    pub job: JobId,
+    /// What it made or changed.
+    pub made: Made,
     /// When. The key is kept for a day.
     pub at: Timestamp,
+}
+
+/// What a request made or changed: what a repeat is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Made {
+    /// A job.
+    Job(JobId),
+    /// An execution.
+    Execution(ExecutionId),
+    /// Executions of a job's past slots, asked for at this request's instant. Those that are missing are still to be made.
+    Backfill(JobId),
+    /// The same, and all of them are made.
+    Backfilled(JobId),
 }
 
 fn key(tenant: &TenantId, name: &str) -> Bytes {

@@ -76,15 +76,7 @@ pub fn holder(key: &[u8]) -> Result<SessionId, StoreError> {
     Ok(SessionId::from_bytes(super::key_field(NAME, key, 1)?))
 }
 
-/// The sessions that hold anything, found by stepping from one to the next: as many reads as there are sessions.
+/// The sessions that hold anything.
 pub async fn sessions(tx: &Tx) -> Result<Vec<SessionId>, StoreError> {
-    let (mut begin, end) = KeyBuilder::new(Table::Running).prefix();
-    let mut sessions = Vec::new();
-    loop {
-        let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
-        let Some(pair) = tx.range(&query).await?.pop() else { return Ok(sessions) };
-        let session = holder(&pair.key)?;
-        sessions.push(session);
-        begin = KeyBuilder::new(Table::Running).session(session).prefix().1;
-    }
+    super::sessions_of(tx, Table::Running).await
 }

@@ -36,6 +36,8 @@ pub(super) struct Scan<'s> {
     known_until: Bytes,
     batch_rows: usize,
     ranks: BTreeMap<Bytes, u64>,
+    /// Of each bucket how many of its executions this walk ended: they were to stop, and nobody runs them.
+    ended: BTreeMap<Bytes, i64>,
     queued: u64,
     placed: u64,
     findings: Findings,
@@ -61,6 +63,7 @@ impl<'s> Scan<'s> {
             known_until: Bytes::from_static(&[0]),
             batch_rows: BATCH_ROWS_FIRST,
             ranks: BTreeMap::new(),
+            ended: BTreeMap::new(),
             queued: 0,
             placed: 0,
             findings: Findings::default(),
@@ -84,6 +87,9 @@ impl<'s> Scan<'s> {
         self.batch_rows = fitting.clamp(1, BATCH_ROWS_MAX).min(self.batch_rows * 4);
         let mut records = Vec::with_capacity(raw.rows.len());
         match table.travels() {
+            Travels::AsTheyAre if table == Table::Bucket => {
+                records.extend(raw.rows.into_iter().map(|row| self.bucket(row)));
+            }
             Travels::AsTheyAre => records.extend(raw.rows.into_iter().map(as_it_is)),
             Travels::Meta => {
                 let rows = raw.rows.into_iter().filter(|row| !meta::is_of_this_store_alone(&row.key));
@@ -131,10 +137,10 @@ impl<'s> Scan<'s> {
                 }
                 State::Running(_) => match raw.lanes.get(&current.id).and_then(|lane| self.handed_back(&current, lane))
                 {
-                    Some((queued, place)) => {
+                    Some((given_back, place)) => {
                         self.findings.handed_back += 1;
-                        records.push(Record { key: row.key, value: execution::encode_without_stamp(&queued)? });
-                        records.push(place);
+                        records.push(Record { key: row.key, value: execution::encode_without_stamp(&given_back)? });
+                        records.extend(place);
                     }
                     None => {
                         self.findings.stuck += 1;
@@ -153,17 +159,35 @@ impl<'s> Scan<'s> {
         Ok(())
     }
 
-    /// A running execution as if it had not been claimed, and its place. It was taken before all that wait, so its rank is before theirs.
-    fn handed_back(&mut self, current: &Execution, lane: &(String, Ready)) -> Option<(Execution, Record)> {
+    /// A running execution as if it had not been claimed, and its place. It was taken before all that wait, so its rank is before theirs. One that
+    /// is to stop is over, and has none.
+    fn handed_back(&mut self, current: &Execution, lane: &(String, Ready)) -> Option<(Execution, Option<Record>)> {
         let State::Running(running) = &current.state else { return None };
         let partition = partition_of(&current.id, self.partitions);
         let event = Event::HandBack { fence: running.fence, at: self.now, partition };
-        let queued = current.apply(&event).ok()?;
+        let mut given_back = current.apply(&event).ok()?;
         let (lane, ready) = lane;
+        let State::Queued(queued) = &mut given_back.state else {
+            let bucket = execution::bucket_key(current.id.shard(), current.id.bucket_hour());
+            *self.ended.entry(bucket).or_default() += 1;
+            return Some((given_back, None));
+        };
+        lane.clone_into(&mut queued.lane);
         let part = Part { lane, zone: ZONE_DEFAULT, partition };
         let value = ready.encode().ok()?;
         self.queued += 1;
-        Some((queued, self.place(part.prefix_bytes(), value)))
+        Some((given_back, Some(self.place(part.prefix_bytes(), value))))
+    }
+
+    /// A bucket's counter, without what this walk ended.
+    fn bucket(&self, row: KeyValue) -> Record {
+        let open = <[u8; size_of::<i64>()]>::try_from(&row.value[..]).map(i64::from_le_bytes);
+        match (open, self.ended.get(&row.key)) {
+            (Ok(open), Some(ended)) => {
+                Record { key: row.key, value: Bytes::copy_from_slice(&(open - ended).to_le_bytes()) }
+            }
+            _ => as_it_is(row),
+        }
     }
 
     fn places(&mut self, raw: Raw, records: &mut Vec<Record>) {

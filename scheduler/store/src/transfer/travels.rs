@@ -50,6 +50,7 @@ impl Table {
             Self::Session => Travels::StayBehind("no node runs"),
             Self::Beat => Travels::StayBehind("no node beats"),
             Self::Lease => Travels::StayBehind("no node ticks, and the first one to start is granted anew"),
+            Self::Cancel => Travels::StayBehind("no node runs: what was to stop is cancelled"),
             Self::Bell => Travels::StayBehind("nobody waits to be woken"),
         }
     }

@@ -59,7 +59,7 @@ pub async fn run(args: Args) -> Result<Value> {
             let ctx = &ctx;
             async move {
                 let job = ParsedJob::new(job(ctx, TaskDigest::of(b"bench")))?;
-                create_job(ctx, &NewJob { job, idempotency: None }).await?;
+                create_job(ctx, &NewJob { job, paused: false, idempotency: None }).await?;
                 anyhow::Ok(())
             }
         })

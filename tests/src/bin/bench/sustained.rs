@@ -96,7 +96,7 @@ async fn create(ctx: &Arc<Ctx>, count: usize, digest: TaskDigest) -> Result<()> 
             let ctx = ctx.clone();
             async move {
                 let job = job(&ctx, digest);
-                create_job(&ctx, &NewJob { job: ParsedJob::new(job)?, idempotency: None }).await?;
+                create_job(&ctx, &NewJob { job: ParsedJob::new(job)?, paused: false, idempotency: None }).await?;
                 anyhow::Ok(())
             }
         })

@@ -10,10 +10,10 @@ use super::{Checked, Ending, Moment, Oracle, broken, ensure};
 const LOST_MAX: usize = 3;
 
 /// An execution before and after a commit.
-struct Step<'a> {
-    before: &'a Execution,
-    after: &'a Execution,
-    commit: &'a Commit,
+pub(super) struct Step<'a> {
+    pub(super) before: &'a Execution,
+    pub(super) after: &'a Execution,
+    pub(super) commit: &'a Commit,
     moment: &'a Moment<'a>,
 }
 
@@ -38,6 +38,7 @@ impl Oracle {
         let new = &after.attempts[before.attempts.len()..];
         match (&before.state, &after.state, new) {
             (State::Pending { due } | State::Retrying { due }, State::Queued(queued), []) => {
+                self.check_may_go_on(before, "queued")?;
                 ensure(queued.due == *due && queued.at >= *due && moment.wall >= *due, "early", || {
                     format!("queued at {}, due at {due}: {after:?}", moment.wall)
                 })?;
@@ -47,18 +48,33 @@ impl Oracle {
                 self.check_skipped(&step, *at)?;
                 self.check_ticker(&step)
             }
-            (State::Queued(queued), State::Running(running), []) => self.check_claim(&step, queued, running),
-            (State::Running(running), State::Queued(queued), []) => self.check_hand_back(&step, running, queued),
-            (State::Running(running), State::Queued(queued), [attempt]) => {
-                ensure(queued.due == running.due, "machine", || format!("{before:?} became {after:?}"))?;
-                self.check_lost(&step, running, attempt)
+            // The same slot by the new words as by the old ones.
+            (State::Pending { .. }, State::Pending { .. }, []) => {
+                let changed = commit.marks.iter().any(|(job, _)| *job == after.job);
+                ensure(changed && before == after, "machine", || format!("{before:?} became {after:?}"))
             }
-            (State::Running(running), State::Failed { .. }, [attempt]) if attempt.outcome == Outcome::WorkerLost => {
+            (State::Pending { .. } | State::Queued(_) | State::Retrying { .. }, State::Cancelled { .. }, []) => {
+                self.seen.cancelled += 1;
+                self.check_cancel(&step)
+            }
+            (State::Running(running), State::Running(told), []) => {
+                self.seen.stopped += 1;
+                let only_told = running.stop.is_none() && Running { stop: None, ..told.clone() } == *running;
+                ensure(only_told, "machine", || format!("{before:?} became {after:?}"))?;
+                self.check_cancel(&step)
+            }
+            (State::Queued(queued), State::Running(running), []) => self.check_claim(&step, queued, running),
+            (State::Running(running), State::Queued(_) | State::Cancelled { .. }, []) => {
+                self.check_hand_back(&step, running)
+            }
+            (State::Running(running), State::Queued(_) | State::Failed { .. } | State::Cancelled { .. }, [attempt])
+                if attempt.outcome == Outcome::WorkerLost =>
+            {
                 self.check_lost(&step, running, attempt)
             }
             (
                 State::Running(running),
-                State::Completed { .. } | State::Failed { .. } | State::Retrying { .. },
+                State::Completed { .. } | State::Failed { .. } | State::Retrying { .. } | State::Cancelled { .. },
                 [attempt],
             ) => self.check_report(&step, running, attempt),
             _ => broken("machine", format!("{before:?} became {after:?}")),
@@ -87,6 +103,7 @@ impl Oracle {
     fn check_claim(&mut self, step: &Step<'_>, queued: &Queued, running: &Running) -> Checked {
         let id = step.after.id;
         self.check_acts(running.session, step.commit, "claim", &format!("{id} was claimed"))?;
+        self.check_may_go_on(step.before, "claimed")?;
         let kept = running.due == queued.due && running.queued_at == queued.at;
         ensure(kept && running.claimed_at >= queued.at && running.claimed_at >= queued.due, "early", || {
             format!("{:?} became {:?}", step.before, step.after)
@@ -106,10 +123,10 @@ impl Oracle {
         Ok(())
     }
 
-    fn check_hand_back(&mut self, step: &Step<'_>, running: &Running, queued: &Queued) -> Checked {
+    fn check_hand_back(&mut self, step: &Step<'_>, running: &Running) -> Checked {
         let id = step.after.id;
         self.check_acts(running.session, step.commit, "give-back", &format!("{id} was handed back"))?;
-        ensure(queued.due == running.due, "machine", || format!("{:?} became {:?}", step.before, step.after))?;
+        check_waits_again(step, running)?;
         let at = step.moment.landed.at;
         let record = self.world.record.lock();
         let runs =
@@ -132,7 +149,11 @@ impl Oracle {
         })?;
         let lost = step.after.attempts.iter().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count();
         let failed = matches!(step.after.state, State::Failed { .. });
-        ensure(failed == (lost >= LOST_MAX), "machine", || format!("after {lost} lost workers: {:?}", step.after))?;
+        let poison = lost >= LOST_MAX && running.stop.is_none();
+        ensure(failed == poison, "machine", || format!("after {lost} lost workers: {:?}", step.after))?;
+        if !failed {
+            check_waits_again(step, running)?;
+        }
         self.check_failed_listed(step)?;
         self.over.insert(running.fence, (step.moment.landed.at, Ending::Lost));
         self.seen.lost += 1;
@@ -162,22 +183,27 @@ impl Oracle {
             "early",
             || format!("{attempt:?} of {running:?}"),
         )?;
-        self.check_verdict(step, attempt)?;
+        self.check_verdict(step, running, attempt)?;
         self.check_failed_listed(step)?;
         self.over.insert(running.fence, (step.moment.landed.at, Ending::Reported));
         Ok(())
     }
 
     /// What follows from an outcome, by the client's own words.
-    fn check_verdict(&mut self, step: &Step<'_>, attempt: &Attempt) -> Checked {
+    fn check_verdict(&mut self, step: &Step<'_>, running: &Running, attempt: &Attempt) -> Checked {
         let retries =
             self.world.record.lock().asked.get(&step.after.job).map(|job| job.retries.clone()).unwrap_or_default();
         let counted = step.after.attempts.iter().filter(|attempt| attempt.outcome != Outcome::WorkerLost).count();
         let hopeless = matches!(attempt.outcome, Outcome::Error { retryable: false, .. });
         let delay = retries.get(counted - 1).filter(|_| !hopeless);
+        let told = running.stop.is_some();
         let right = match (&step.after.state, &attempt.outcome, delay) {
             (State::Completed { .. }, Outcome::Ok, _) => true,
             (_, Outcome::Ok, _) | (State::Completed { .. }, ..) => false,
+            // Who is told to stop is not tried again.
+            (State::Cancelled { .. }, Outcome::Cancelled, _) => told,
+            (_, Outcome::Cancelled, _) => false,
+            (after, _, Some(_)) if told => matches!(after, State::Cancelled { .. }),
             (State::Retrying { due }, _, Some(delay)) => attempt.finished_at + *delay == *due,
             (State::Failed { .. }, _, None) => true,
             _ => false,
@@ -193,6 +219,16 @@ impl Oracle {
             format!("{} is {} and the listing of failures does not agree", step.after.id, step.after.state.name())
         })
     }
+}
+
+/// What was taken from its worker waits in its lane again, or is over if it was told to stop.
+fn check_waits_again(step: &Step<'_>, running: &Running) -> Checked {
+    let right = match (&step.after.state, &running.stop) {
+        (State::Queued(queued), None) => queued.due == running.due,
+        (State::Cancelled { reason, .. }, Some(stop)) => *reason == stop.reason,
+        _ => false,
+    };
+    ensure(right, "machine", || format!("{:?} became {:?}", step.before, step.after))
 }
 
 /// An attempt that ends is the one that the claim began.

@@ -46,6 +46,8 @@ impl Oracle {
             .check_answers()
             .and_then(|()| self.check_accounted(self.world.clock.at(now)))
             .and_then(|()| self.check_runs())
+            .and_then(|()| self.check_cancel_answers())
+            .and_then(|()| self.check_change_answers())
             .and_then(|()| self.check_nothing_else());
         checked.map_err(|broken| self.violation(broken, now))
     }
@@ -65,8 +67,8 @@ impl Oracle {
         let record = self.world.record.lock();
         let mut of_key: BTreeMap<&str, JobId> = BTreeMap::new();
         for answer in &record.answers {
-            let landed = self.jobs.get(&answer.job);
-            ensure(landed.is_some_and(|landed| *landed <= answer.at), "acknowledged", || {
+            let landed = self.jobs.get(&answer.job).map(|owned| owned.landed);
+            ensure(landed.is_some_and(|landed| landed <= answer.at), "acknowledged", || {
                 format!("{} was acknowledged before it landed ({landed:?})", answer.job)
             })?;
             if let Some(key) = &answer.key {
@@ -83,16 +85,21 @@ impl Oracle {
     }
 
     fn check_accounted(&self, now: Timestamp) -> Checked {
-        let record = self.world.record.lock();
-        for job in self.jobs.keys() {
-            let Some(model) = record.asked.get(job) else { continue };
-            let mut slot = model.first();
-            while let Some(at) = slot.filter(|at| *at <= now) {
+        for (job, span) in self.jobs.iter().flat_map(|(job, owned)| owned.spans.iter().map(move |span| (job, span))) {
+            let model = &span.model;
+            let mut slot = match span.after {
+                None => model.first(),
+                Some(after) => model.after(after),
+            };
+            while let Some(at) = slot.filter(|at| *at <= now && span.until.is_none_or(|until| *at < until)) {
                 let row = self.by_slot.get(&(*job, at)).and_then(|id| self.executions.get(id));
                 let stretches = self.stretches.get(job).map_or(&[][..], Vec::as_slice);
                 let passed_over = stretches.iter().filter(|(from, until)| *from <= at && at < *until).count();
                 let ended = row.is_some_and(|row| row.execution.state.is_terminal());
-                ensure(usize::from(ended) + passed_over == 1, "accounted", || {
+                // What was cancelled ahead of its time may lie in a stretch that is left out for another reason.
+                let cancelled = row.is_some_and(|row| matches!(row.execution.state, State::Cancelled { .. }));
+                let once = usize::from(ended) + passed_over == 1 || (cancelled && passed_over == 1);
+                ensure(once, "accounted", || {
                     format!("the slot {at} of {job} has this execution: {row:?}, and lies in {passed_over} stretches")
                 })?;
                 slot = model.after(at);

@@ -14,6 +14,10 @@
 //! | `run` | 4 | one fence is run at most once, by the session that it was granted to, after it was granted |
 //! | `stale` | 5 | a report is recorded under the fence that is current, for the run that has it, by a session that is not over |
 //! | `give-back` | 5 | an execution is taken from a session that is over, or given back by its holder, who does not run it |
+//! | `change` | 1, 7 | a job changes as a client asked, in one commit with a mark; what was planned by the old words goes, and nothing else |
+//! | `paused` | 7 | no slot of a paused job is queued; of a deleted one nothing is queued or claimed |
+//! | `asked-for` | 1, 3 | a trigger makes one execution, a backfill one per slot, and what was acknowledged ends as any other |
+//! | `cancel` | 7 | only what a client cancelled, or what is of a deleted job, is told to stop; it is not tried again, and what was answered CANCELLED stays so |
 //! | `lease` | 5 | only the owner of a shard's lease queues or skips its slots |
 //! | `session` | 5 | a session that is over does nothing and never comes back |
 //! | `hasty` | 12 | nobody else ends a session whose counter moved within the TTL |
@@ -24,6 +28,8 @@
 //! | `listed` | 7 | an execution is listed in the commit that makes it, a failure in the commit that fails it |
 
 mod actors;
+mod cancels;
+mod changes;
 mod executions;
 mod finale;
 mod places;
@@ -38,13 +44,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::Timestamp;
-use compline_core::execution::State;
+use compline_core::execution::{Cause, State};
 use compline_core::ids::{ExecutionId, Fence, JobId, SessionId, ShardId};
 use compline_store::backend::memory::Landed;
+use compline_store::tables::cancel::CancelRow;
 use compline_store::tables::execution::ExecutionRow;
 use tokio::time::Instant;
 
 use self::actors::Actors;
+use self::changes::Owned;
 use self::places::Places;
 use self::rows::{Commit, Reader};
 use super::world::World;
@@ -104,6 +112,22 @@ pub struct Seen {
     pub poisoned: u64,
     /// Executions given back by their holders.
     pub handed_back: u64,
+    /// Executions that waited and were cancelled.
+    pub cancelled: u64,
+    /// Attempts that were told to stop.
+    pub stopped: u64,
+    /// Pauses of jobs.
+    pub paused: u64,
+    /// Resumes of jobs.
+    pub resumed: u64,
+    /// Edits of jobs.
+    pub edited: u64,
+    /// Deletions of jobs.
+    pub deleted: u64,
+    /// Planned slots that were taken back.
+    pub withdrawn: u64,
+    /// Executions that were asked for, outside of schedules.
+    pub asked_for: u64,
     /// Slots past their deadline.
     pub skipped: u64,
     /// Stretches of slots past their deadline.
@@ -131,12 +155,18 @@ pub struct Oracle {
     pending: BTreeMap<JobId, BTreeSet<ExecutionId>>,
     /// Stretches that have no execution.
     stretches: BTreeMap<JobId, Vec<(Timestamp, Timestamp)>>,
-    /// Jobs, with the moment when they landed.
-    jobs: BTreeMap<JobId, Instant>,
+    /// Jobs, as of the last commit.
+    jobs: BTreeMap<JobId, Owned>,
+    /// The executions that each key asked for, by their slots.
+    asked_for: BTreeMap<String, BTreeMap<Timestamp, ExecutionId>>,
     /// Fences granted, with whose they are and when.
     granted: BTreeMap<Fence, (ExecutionId, SessionId, Instant)>,
     /// When a fence was over, and by what.
     over: BTreeMap<Fence, (Instant, Ending)>,
+    /// When each execution that was cancelled was.
+    cancelled: BTreeMap<ExecutionId, Instant>,
+    /// What sessions are told to stop.
+    stops: BTreeMap<(SessionId, ExecutionId), CancelRow>,
     open: BTreeMap<(ShardId, u32), i64>,
     /// Executions whose rows were removed. What they were is remembered with the others.
     removed: BTreeSet<ExecutionId>,
@@ -174,8 +204,11 @@ impl Oracle {
             pending: BTreeMap::new(),
             stretches: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            asked_for: BTreeMap::new(),
             granted: BTreeMap::new(),
             over: BTreeMap::new(),
+            cancelled: BTreeMap::new(),
+            stops: BTreeMap::new(),
             open: BTreeMap::new(),
             removed: BTreeSet::new(),
             version: 0,
@@ -213,6 +246,7 @@ impl Oracle {
         let moment = Moment { landed, wall: self.world.clock.at(landed.at) };
         self.check_retention(&commit, &moment)?;
         self.check_jobs(&commit, &moment)?;
+        self.check_withdrawn(&commit)?;
         self.check_slots(&commit, &moment)?;
         for after in commit.executions.values() {
             match self.executions.get(&after.execution.id) {
@@ -221,17 +255,23 @@ impl Oracle {
             }
         }
         self.check_actors(&commit, &moment)?;
-        self.take_over(&commit);
+        self.take_over(&commit, landed.at);
         self.check_after(&commit)
     }
 
     /// Makes the commit's rows the model's own.
-    fn take_over(&mut self, commit: &Commit) {
+    fn take_over(&mut self, commit: &Commit, at: Instant) {
+        for (session, execution, row) in &commit.stops {
+            match row {
+                Some(row) => self.stops.insert((*session, *execution), *row),
+                None => self.stops.remove(&(*session, *execution)),
+            };
+        }
         self.places.change(commit);
         for (id, row) in &commit.executions {
             let execution = &row.execution;
             let pending = self.pending.entry(execution.job).or_default();
-            if let State::Pending { .. } = execution.state {
+            if matches!(execution.state, State::Pending { .. }) && execution.cause == Cause::Schedule {
                 pending.insert(*id);
             } else {
                 pending.remove(id);
@@ -240,18 +280,20 @@ impl Oracle {
             let is_open = !execution.state.is_terminal();
             *self.open.entry((id.shard(), id.bucket_hour())).or_default() += i64::from(is_open) - i64::from(was_open);
             self.seen.ended += u64::from(!is_open);
+            if let State::Cancelled { .. } = execution.state {
+                self.cancelled.insert(*id, at);
+            }
             self.executions.insert(*id, row.clone());
         }
     }
 
     fn check_after(&self, commit: &Commit) -> Checked {
         self.check_next_planned(commit)?;
+        self.check_stops(commit)?;
         let touched = commit.executions.keys().copied();
         let moved = commit.placed.iter().chain(&commit.taken).map(rows::Place::execution);
         for id in touched.chain(moved).collect::<BTreeSet<_>>() {
-            self.places.check(id, self.executions.get(&id), |job| {
-                self.world.record.lock().asked.get(&job).map(|job| job.lane)
-            })?;
+            self.places.check(id, self.executions.get(&id))?;
         }
         for (shard, hour, stored) in &commit.open {
             let counted = self.open.get(&(*shard, *hour)).copied().unwrap_or(0);

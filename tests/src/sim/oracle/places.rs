@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use compline_core::execution::State;
-use compline_core::ids::{ExecutionId, JobId, ShardId};
+use compline_core::ids::{ExecutionId, ShardId};
 use compline_store::tables::execution::ExecutionRow;
 use compline_store::tables::queue;
 
@@ -37,12 +37,7 @@ impl Places {
     }
 
     /// Whether an execution has the places that its state asks for, and no other.
-    pub(super) fn check(
-        &self,
-        id: ExecutionId,
-        row: Option<&ExecutionRow>,
-        lane_of: impl Fn(JobId) -> Option<&'static str>,
-    ) -> Checked {
+    pub(super) fn check(&self, id: ExecutionId, row: Option<&ExecutionRow>) -> Checked {
         let places = self.by_execution.get(&id).map_or(&[][..], Vec::as_slice);
         let Some(row) = row else {
             return ensure(places.is_empty(), "places", || format!("{id} has no row, and yet {places:?}"));
@@ -56,7 +51,7 @@ impl Places {
                 *stamp == row.stamp
                     && *partition == queued.partition
                     && ready.job == execution.job
-                    && lane_of(execution.job) == Some(lane)
+                    && queued.lane == *lane
             }
             (State::Running(running), [Place::Running { session, row }]) => {
                 *session == running.session && row.fence == running.fence && row.claim == running.claim

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use compline_core::execution::State;
 use compline_core::ids::{ExecutionId, JobId};
+use compline_core::job::JobState;
 
 use super::rows::Commit;
 use super::{Checked, Moment, Oracle, broken, ensure};
@@ -29,8 +30,11 @@ impl Oracle {
     }
 
     pub(super) fn check_retention(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
-        let removed: BTreeSet<ExecutionId> = commit.removed.iter().copied().collect();
-        for id in removed.iter().chain(&commit.unlisted) {
+        // What an owner takes back was never to be kept.
+        let kept = |id: &&ExecutionId| !self.is_withdrawn(**id, commit);
+        let removed: BTreeSet<ExecutionId> = commit.removed.iter().filter(kept).copied().collect();
+        let unlisted: Vec<ExecutionId> = commit.unlisted.iter().filter(kept).copied().collect();
+        for id in removed.iter().chain(&unlisted) {
             let Some(row) = self.executions.get(id) else {
                 return broken("retained", format!("{id} was removed, and never was there"));
             };
@@ -64,7 +68,8 @@ impl Oracle {
         })?;
         let newest = self.newest.get(&job).copied();
         let model = self.world.record.lock().asked.get(&job).cloned();
-        let to_come = newest.zip(model).and_then(|(newest, model)| model.after(newest));
+        let deleted = self.state_of(job) == Some(JobState::Deleted);
+        let to_come = newest.zip(model).and_then(|(newest, model)| model.after(newest)).filter(|_| !deleted);
         ensure(to_come.is_none(), "retained", || format!("{job} was removed, and {to_come:?} is to come"))?;
         self.seen.forgotten += 1;
         Ok(())

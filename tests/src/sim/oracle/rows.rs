@@ -6,14 +6,15 @@ use bytes::Bytes;
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
 use compline_core::job::JobRun;
 use compline_store::keys::Table;
+use compline_store::tables::cancel::CancelRow;
 use compline_store::tables::execution::ExecutionRow;
 use compline_store::tables::job::JobRow;
 use compline_store::tables::lease::Lease;
-use compline_store::tables::ledger::{Entry, Stretch};
+use compline_store::tables::ledger::{Entry, Mark, Stretch};
 use compline_store::tables::queue::{Due, Part, Ready};
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{execution, job, lease, ledger, queue, running, session};
+use compline_store::tables::{cancel, execution, job, lease, ledger, queue, running, session};
 use compline_store::{Stamp, StoreError};
 
 use crate::sim::backend::{Author, SIGNATURE};
@@ -31,6 +32,8 @@ pub struct Commit {
     pub placed: Vec<Place>,
     /// The same, removed.
     pub taken: Vec<Place>,
+    /// Attempts that sessions were told to stop; `None`: that they need not be told any more.
+    pub stops: Vec<(SessionId, ExecutionId, Option<CancelRow>)>,
     /// Sessions that began; `None`: one that ended.
     pub sessions: Vec<(String, Option<Session>)>,
     /// Nodes' counters, as they are from now on.
@@ -43,6 +46,8 @@ pub struct Commit {
     pub runs: Vec<(JobId, Option<JobRun>)>,
     /// Stretches of slots that have no execution.
     pub stretches: Vec<(JobId, Stretch)>,
+    /// What owners did to their jobs.
+    pub marks: Vec<(JobId, Mark)>,
     /// Open rows by bucket.
     pub open: Vec<(ShardId, u32, i64)>,
     /// Executions that were listed under their job.
@@ -125,6 +130,10 @@ impl Reader {
                 }
                 None => commit.removed.extend(trailing_execution(key)),
             }
+        } else if is(Table::Cancel) {
+            let row = value.map(|value| cancel::decode(key, value)).transpose()?;
+            let session = running::holder(key)?;
+            commit.stops.extend(trailing_execution(key).map(|execution| (session, execution, row)));
         } else if is(Table::Session) {
             let session = value.map(|value| session::decode(key, value)).transpose()?;
             commit.sessions.push((session::node_of(key)?.to_owned(), session));
@@ -143,8 +152,9 @@ impl Reader {
             && let Some(value) = value
         {
             let (job, entry) = ledger::decode(key, value)?;
-            if let Entry::Stretch(stretch) = entry {
-                commit.stretches.push((job, stretch));
+            match entry {
+                Entry::Stretch(stretch) => commit.stretches.push((job, stretch)),
+                Entry::Mark(mark) => commit.marks.push((job, mark)),
             }
         } else if is(Table::Bucket)
             && let Some(value) = value

@@ -6,15 +6,17 @@ use compline_core::Timestamp;
 use compline_core::execution::{Cause, Execution, State};
 use compline_core::ids::{ExecutionId, JobId};
 use compline_core::job::JobState;
+use compline_core::ledger::SkipReason;
 use compline_store::tables::execution::ExecutionRow;
 
+use super::changes::Owned;
 use super::rows::Commit;
 use super::{Checked, Moment, Oracle, broken, ensure};
 use crate::sim::model::JobModel;
 
 impl Oracle {
     fn model(&self, job: JobId) -> Option<JobModel> {
-        self.world.record.lock().asked.get(&job).cloned()
+        self.jobs.get(&job).map(|owned| owned.model.clone())
     }
 
     pub(super) fn check_jobs(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
@@ -23,16 +25,20 @@ impl Oracle {
                 self.check_forgotten(*id)?;
                 continue;
             };
-            ensure(!self.jobs.contains_key(id), "acknowledged", || format!("{id} was written twice: {row:?}"))?;
+            if self.jobs.contains_key(id) {
+                self.check_change(*id, row, commit, moment)?;
+                continue;
+            }
             ensure(row.state == JobState::Active && row.revision == 1, "acknowledged", || {
                 format!("{id} begins as {row:?}")
             })?;
-            let Some(model) = self.model(*id) else { return broken("acknowledged", format!("nobody asked for {id}")) };
+            let asked = self.world.record.lock().asked.get(id).cloned();
+            let Some(model) = asked else { return broken("acknowledged", format!("nobody asked for {id}")) };
             match row.definition() {
                 Ok(job) if job.schedule == model.schedule() && job.created_at == model.created_at => {}
                 other => return broken("acknowledged", format!("{id} should be {model:?}, and is {other:?}")),
             }
-            self.jobs.insert(*id, moment.landed.at);
+            self.jobs.insert(*id, Owned::new(model, moment.landed.at));
             self.seen.jobs += 1;
         }
         Ok(())
@@ -41,11 +47,19 @@ impl Oracle {
     /// New slots and stretches against the schedule.
     pub(super) fn check_slots(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
         for (job, stretch) in &commit.stretches {
+            if stretch.reason != SkipReason::Misfire {
+                self.check_left_out(*job, stretch, commit)?;
+                continue;
+            }
             self.check_stretch(*job, stretch.from, stretch.until, moment)?;
         }
         let born = commit.executions.values().map(|row| &row.execution);
         for execution in born.filter(|execution| !self.executions.contains_key(&execution.id)).collect::<Vec<_>>() {
-            self.check_slot(execution)?;
+            match execution.cause {
+                Cause::Schedule => self.check_slot(execution)?,
+                Cause::Trigger => self.check_asked_for(execution)?,
+                Cause::Failure { .. } => return broken("asked-for", format!("no job names a task for {execution:?}")),
+            }
         }
         Ok(())
     }
@@ -54,7 +68,7 @@ impl Oracle {
         let Some(model) = self.model(job) else {
             return broken("next-slot", format!("a stretch of {job}, an unknown job"));
         };
-        let expected = self.newest.get(&job).and_then(|newest| model.after(*newest));
+        let expected = self.to_come(job, &model);
         ensure(expected == Some(from), "next-slot", || {
             format!("a stretch of {job} begins at {from}, and the slot to come is {expected:?}")
         })?;
@@ -78,24 +92,32 @@ impl Oracle {
         ensure(id == ExecutionId::of_slot(job, slot, job.shard(self.world.shards())), "one-per-slot", || {
             format!("{id} is not the id of {job} at {slot}")
         })?;
-        if let Some(other) = self.by_slot.insert((job, slot), id) {
+        if let Some(other) = self.by_slot.get(&(job, slot)) {
             return broken("one-per-slot", format!("{job} at {slot} has two executions: {other} and {id}"));
         }
-        let mut expected = match self.newest.get(&job) {
-            Some(newest) => model.after(*newest),
-            None => model.first(),
-        };
-        // Behind a stretch the schedule goes on at its end.
-        while let Some(at) = expected
-            && self.stretches.get(&job).is_some_and(|all| all.iter().any(|(from, until)| *from <= at && at < *until))
-        {
-            expected = model.after(at);
-        }
+        let expected = self.to_come(job, &model);
         ensure(expected == Some(slot), "next-slot", || {
             format!("{id} of {job} is planned for {slot}, and the schedule says {expected:?}: {model:?}")
         })?;
         self.newest.insert(job, slot);
+        self.by_slot.insert((job, slot), id);
         Ok(())
+    }
+
+    /// The slot that a job's schedule comes to next.
+    fn to_come(&self, job: JobId, model: &JobModel) -> Option<Timestamp> {
+        let mut slot = match self.newest.get(&job) {
+            Some(newest) => model.after(*newest),
+            None => model.first(),
+        };
+        // Behind a stretch the schedule goes on at its end, and behind what was cancelled ahead of its time with what follows.
+        while let Some(at) = slot
+            && (self.stretches.get(&job).is_some_and(|all| all.iter().any(|(from, until)| *from <= at && at < *until))
+                || self.by_slot.contains_key(&(job, at)))
+        {
+            slot = model.after(at);
+        }
+        slot
     }
 
     /// An execution's first row.
@@ -108,8 +130,7 @@ impl Oracle {
         ensure(
             execution.attempts.is_empty()
                 && execution.output.is_none()
-                && execution.cause == Cause::Schedule
-                && due == execution.slot,
+                && (execution.cause == Cause::Trigger || due == execution.slot),
             "one-per-slot",
             || format!("it begins as {execution:?}"),
         )?;
@@ -126,7 +147,13 @@ impl Oracle {
             let pending: Vec<_> = self.pending.get(&job).into_iter().flatten().collect();
             let newest = self.newest.get(&job).copied();
             let to_come = newest.zip(self.model(job)).and_then(|(newest, model)| model.after(newest));
-            let right = newest.is_some() && (pending.len() == 1 || (pending.is_empty() && to_come.is_none()));
+            let right = match self.state_of(job) {
+                Some(JobState::Active) => {
+                    newest.is_some() && (pending.len() == 1 || (pending.is_empty() && to_come.is_none()))
+                }
+                Some(JobState::Paused | JobState::Deleted) => pending.is_empty(),
+                None => false,
+            };
             ensure(right, "next-slot", || {
                 format!(
                     "{job} has these slots planned: {pending:?}; its newest is {newest:?}, and {to_come:?} is to come"

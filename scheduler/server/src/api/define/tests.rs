@@ -22,7 +22,9 @@ fn create(text: &str, now: &str) -> Result<Job, Refusal> {
     let now: Timestamp = instant::parse(now).unwrap().into();
     let task = TaskRef { name: "billing".into(), reference: "billing".into(), digest: TaskDigest::of(b"x") };
     let birth = Birth { id: JobId::new(now, 7), tenant: TenantId::default_tenant(), task, on_failure: None, now };
-    read(text)?.into_job(birth)
+    let checked = read(text)?;
+    checked.check_ahead(birth.now)?;
+    Ok(checked.into_job(birth))
 }
 
 #[test]
@@ -61,7 +63,6 @@ fn every_fault_names_its_field() {
         (r#""overlap":"skip""#, "overlap"),
         (r#""splay":"10s""#, "splay"),
         (r#""splay":"-1s""#, "splay"),
-        (r#""paused":true"#, "paused"),
         (r#""on_failure":{"task":"notify"}"#, "on_failure"),
         (r#""retry":{"delays":["1s","1 month"]}"#, "retry.delays[1]"),
         (r#""retry":{"delays":["6d","6d"]}"#, "retry.delays"),

@@ -22,6 +22,10 @@ pub struct ExecutionView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub due_at: Option<String>,
+    /// Since when it is to stop, while it still runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub cancel_requested_at: Option<String>,
     /// Its attempts, oldest first; the one that runs has no end yet.
     pub attempts: Vec<AttemptView>,
     /// What it answered: JSON; text that is no JSON as a string; other bytes as `{"base64": …}`.

@@ -51,7 +51,7 @@ pub struct JobRequest {
     /// Words by which its owner finds it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Whether it starts paused. This version knows `false`.
+    /// Whether its schedule rests until it is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
@@ -197,8 +197,52 @@ pub struct JobDefinition {
     pub on_failure: Option<OnFailureView>,
     /// Words by which its owner finds it again.
     pub labels: BTreeMap<String, String>,
-    /// Whether it was created paused.
+    /// Whether its schedule rests until it is resumed.
     pub paused: bool,
+}
+
+/// A stretch of a job's past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackfillRequest {
+    /// Slots from this instant on.
+    #[schema(format = DateTime, example = "2026-11-01T00:00:00Z")]
+    pub from: String,
+    /// Slots before this one, which is not in the future.
+    #[schema(format = DateTime, example = "2026-11-02T00:00:00Z")]
+    pub to: String,
+}
+
+impl Body for BackfillRequest {
+    const LISTS: &'static [&'static str] = &[];
+}
+
+/// A stretch was filled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BackfillView {
+    /// The job.
+    pub job_id: String,
+    /// How many slots lie in the stretch: each has an execution of its own now.
+    pub executions: u64,
+    /// The first of them.
+    #[schema(format = DateTime)]
+    pub first_slot: Option<String>,
+    /// The last of them.
+    #[schema(format = DateTime)]
+    pub last_slot: Option<String>,
+}
+
+/// A job was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobDeleted {
+    /// Its identifier.
+    pub job_id: String,
+    /// `DELETED`.
+    pub state: String,
+    /// How many of its executions waited and are cancelled.
+    pub cancelled: u64,
+    /// How many of them run and are told to stop.
+    pub stopping: u64,
 }
 
 /// A job with all that is known about it.

@@ -11,15 +11,26 @@ use compline_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::json::Body;
+
 pub use dead::{DeadLetterView, DeadOutcome, DeadRefusal, DeadSelection};
 pub use execution::{AttemptView, CostView, ExecutionView, LogLineView, OutcomeView, TaskOfExecution};
 pub use job::{
-    ExponentialBody, JobCreated, JobDefinition, JobListItem, JobRequest, JobView, LimitsBody, MisfireBody,
-    OnFailureBody, OnFailureView, RetryBody, TaskOfJob,
+    BackfillRequest, BackfillView, ExponentialBody, JobCreated, JobDefinition, JobDeleted, JobListItem, JobRequest,
+    JobView, LimitsBody, MisfireBody, OnFailureBody, OnFailureView, RetryBody, TaskOfJob,
 };
 pub use ledger::LedgerItem;
 pub use schedule::{FireView, PreviewRequest, PreviewView, ScheduleBody};
 pub use task::{TaskVersionView, TaskView};
+
+/// The body of a request that has nothing to say: it may be left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+impl Body for Nothing {
+    const LISTS: &'static [&'static str] = &[];
+}
 
 /// A page of a listing.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

@@ -1,8 +1,10 @@
 //! Executions: listings, one of them, and its log.
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use compline_core::Timestamp;
 use compline_core::execution::Execution;
 use compline_core::ids::ExecutionId;
@@ -11,10 +13,12 @@ use compline_store::tables::history::Listing;
 
 use super::jobs;
 use crate::api::define::one_of;
-use crate::api::dto::{ExecutionView, LogLineView, Page};
+use crate::api::dto::{ExecutionView, LogLineView, Nothing, Page};
 use crate::api::problem::{ApiError, Kind, Problem};
 use crate::api::query::{Params, Segment};
-use crate::api::{ApiState, cursor, views};
+use crate::api::{ApiState, action, cursor, views};
+use crate::ops;
+use crate::ops::cancel::{CancelError, CancelRequest};
 use crate::ops::query::{self, ExecutionSeen, Window};
 use crate::refusal::{Refusal, quoted};
 
@@ -134,6 +138,56 @@ pub(super) fn unknown(id: &str) -> ApiError {
     ApiError::not_found(format!("there is no execution {}", quoted(id)))
         .field("id")
         .hint("`compline run list` shows the executions; an id is `exec_` and 32 letters or digits")
+}
+
+/// Cancels an execution. What waits is over when this answers; what runs is told to stop, which takes at most a second, and is not tried again.
+/// A job's schedule goes on.
+#[utoipa::path(
+    post,
+    path = "/v1/executions/{id}/cancel",
+    tag = "executions",
+    params(
+        ("id" = String, Path, description = "`exec_…`"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes a repeat recognisable for 24 hours")
+    ),
+    responses(
+        (status = 200, body = ExecutionView, description = "It is cancelled"),
+        (status = 202, body = ExecutionView, description = "It runs, and is told to stop"),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "It is over"),
+        (status = 422, body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub async fn cancel(
+    State(state): State<ApiState>,
+    Segment(id): Segment,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    Params::read(&uri, &[])?;
+    let key = action::idempotency_key(&headers)?;
+    let (Nothing {}, bytes) = action::optional_json(&headers, body).await?;
+    let idempotency = key.map(|key| action::idempotency(key, uri.path(), &bytes));
+    let execution = id.parse().map_err(|_| unknown(&id))?;
+    let request = CancelRequest { tenant: &state.tenant, id: execution, idempotency: idempotency.as_ref() };
+    let cancelled = ops::cancel::cancel(&state.ctx, request).await.map_err(|error| match error {
+        CancelError::Unknown => unknown(&id),
+        CancelError::Crowded => {
+            ApiError::new(Kind::WrongState, error.to_string()).hint("pause the job, edit its schedule, or let it end")
+        }
+        CancelError::KeyReused => action::key_reused(),
+        CancelError::Store(error) => error.into(),
+        CancelError::Over(seen) => {
+            let status = seen.execution.state.name();
+            ApiError::new(Kind::WrongState, format!("{execution} is {status}: there is nothing left to cancel"))
+        }
+    })?;
+    let over = cancelled.seen.execution.state.is_terminal();
+    let status = if over { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = (status, Json(views::execution(&cancelled.seen))).into_response();
+    action::mark_replayed(&mut response, cancelled.replayed);
+    Ok(response)
 }
 
 struct Filter {

@@ -6,9 +6,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use compline_core::ids::JobId;
-use compline_core::job::TaskRef;
+use compline_core::job::{JobState, TaskRef};
 use compline_store::tables::history::Listing;
-use sha2::{Digest as _, Sha256};
 
 use super::tasks::unknown_task;
 use crate::api::body::read_json;
@@ -16,18 +15,15 @@ use crate::api::define::{Birth, Checked, one_of};
 use crate::api::dto::{JobCreated, JobListItem, JobRequest, JobView, Page, instant};
 use crate::api::problem::{ApiError, Kind, Problem};
 use crate::api::query::{Params, Segment};
-use crate::api::{ApiState, cursor, views};
+use crate::api::{ApiState, action, cursor, views};
 use crate::ctx::ParsedJob;
-use crate::ops::create::{CreateError, Created, Idempotency, NewJob, create_job};
+use crate::ops::create::{CreateError, Created, NewJob, create_job};
+use crate::ops::idempotency::Idempotency;
 use crate::ops::query::{self, JobSeen, Window};
 use crate::ops::tasks::{self, Found};
 use crate::refusal::Refusal;
 use crate::words::TaskName;
 
-/// The longest idempotency key.
-const KEY_CHARS_MAX: usize = 255;
-const KEY_HEADER: &str = "idempotency-key";
-const REPLAYED_HEADER: &str = "idempotent-replayed";
 /// How many fires a job's answer shows.
 const NEXT_FIRES: usize = 5;
 /// How many executions a job's answer shows.
@@ -58,9 +54,9 @@ pub async fn create(
     body: Body,
 ) -> Result<Response, ApiError> {
     Params::read(&uri, &[])?;
-    let key = idempotency_key(&headers)?;
+    let key = action::idempotency_key(&headers)?;
     let (request, bytes) = read_json::<JobRequest>(&headers, body).await?;
-    let idempotency = key.map(|key| Idempotency { key, body_hash: request_hash(uri.path(), &bytes) });
+    let idempotency = key.map(|key| action::idempotency(key, uri.path(), &bytes));
     let new = match define(&state, request, idempotency.clone()).await {
         Ok(new) => new,
         // What was right when the first request came may be refused by now: an instant that is over, a tag that has moved.
@@ -88,15 +84,22 @@ async fn define(state: &ApiState, request: JobRequest, idempotency: Option<Idemp
             Some(task_ref(found, &handler.reference))
         }
     };
+    checked.check_ahead(now)?;
+    let paused = checked.paused();
     let birth =
         Birth { id: JobId::new(now, state.ctx.env.random_u128()), tenant: state.tenant.clone(), task, on_failure, now };
     let job =
-        ParsedJob::new(checked.into_job(birth)?).map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
-    Ok(NewJob { job, idempotency })
+        ParsedJob::new(checked.into_job(birth)).map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
+    Ok(NewJob { job, paused, idempotency })
 }
 
 /// The version that `reference` means, or a refusal that names the field.
-async fn find_task(state: &ApiState, field: &str, reference: &str, name: &TaskName) -> Result<Found, ApiError> {
+pub(super) async fn find_task(
+    state: &ApiState,
+    field: &str,
+    reference: &str,
+    name: &TaskName,
+) -> Result<Found, ApiError> {
     if let Some(found) = tasks::find(&state.ctx, &state.tenant, name).await? {
         return Ok(found);
     }
@@ -104,40 +107,13 @@ async fn find_task(state: &ApiState, field: &str, reference: &str, name: &TaskNa
     Err(Refusal::new(field, detail).hint(hint).into())
 }
 
-fn task_ref(found: Found, reference: &str) -> TaskRef {
+/// What a job's row keeps of the version found.
+pub(super) fn task_ref(found: Found, reference: &str) -> TaskRef {
     TaskRef {
         name: found.task.map(|task| task.name).unwrap_or_default(),
         reference: reference.to_owned(),
         digest: found.version.digest,
     }
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let mut values = headers.get_all(KEY_HEADER).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    let refuse = |detail: &str| {
-        Err(ApiError::new(Kind::BadHeader, detail)
-            .field("Idempotency-Key")
-            .hint("send one key of 1 to 255 printable ASCII characters, such as a UUID"))
-    };
-    if values.next().is_some() {
-        return refuse("the key is given twice");
-    }
-    let Ok(key) = value.to_str() else { return refuse("the key has characters that do not print") };
-    match key.len() {
-        0 => refuse("the key is empty"),
-        1..=KEY_CHARS_MAX => Ok(Some(key.to_owned())),
-        length => refuse(&format!("the key has {length} characters, and at most {KEY_CHARS_MAX} are accepted")),
-    }
-}
-
-/// By what a repeated request is recognised: its route and the bytes of its body.
-fn request_hash(path: &str, body: &[u8]) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    hasher.update(path.as_bytes());
-    hasher.update([0]);
-    hasher.update(body);
-    hasher.finalize().into()
 }
 
 fn created_answer(created: &Created) -> Response {
@@ -150,18 +126,14 @@ fn created_answer(created: &Created) -> Response {
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    if created.replayed {
-        response.headers_mut().insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
-    }
+    action::mark_replayed(&mut response, created.replayed);
     response
 }
 
 impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
-            CreateError::KeyReused => Self::new(Kind::KeyReused, "another request came with this key before")
-                .field("Idempotency-Key")
-                .hint("use a new key for a new request, or repeat the first one without a change"),
+            CreateError::KeyReused => action::key_reused(),
             CreateError::NeverFires => {
                 Refusal::new("schedule.value", "it never fires: no instant that matches lies ahead").into()
             }
@@ -176,7 +148,8 @@ impl From<CreateError> for ApiError {
     path = "/v1/jobs",
     tag = "jobs",
     params(
-        ("status" = Option<String>, Query, description = "Only jobs in this state: `ACTIVE`, `FINISHED`, `PAUSED` or `DELETED`"),
+        ("status" = Option<String>, Query, description = "Only jobs in this state: `ACTIVE`, `FINISHED`, `PAUSED` or `DELETED`; all but \
+            those that are deleted unless given"),
         ("label" = Option<Vec<String>>, Query, description = "Only jobs with this label, `key=value` or `key`; may be repeated"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
         ("limit" = Option<u32>, Query, description = "The length of a page, from 1 to 1,000; 50 unless given. A filter looks at a bounded \
@@ -201,7 +174,7 @@ pub async fn list(State(state): State<ApiState>, uri: Uri) -> Result<Json<Page<J
         }
     };
     let keep = |seen: &JobSeen| {
-        status.is_none_or(|status| seen.state_name() == status)
+        status.map_or(seen.state != JobState::Deleted, |status| seen.state_name() == status)
             && labels.iter().all(|(key, value)| {
                 let found = seen.parsed.job.labels.get(*key);
                 found.is_some_and(|found| value.is_none_or(|value| found == value))
@@ -232,25 +205,36 @@ fn bad_position() -> ApiError {
     tag = "jobs",
     params(("id" = String, Path, description = "`job_…`")),
     responses(
-        (status = 200, body = JobView),
+        (status = 200, body = JobView, headers(("ETag" = String, description = "The job's revision, for `If-Match`"))),
         (status = 404, body = Problem, content_type = "application/problem+json")
     )
 )]
-pub async fn show(State(state): State<ApiState>, Segment(id): Segment, uri: Uri) -> Result<Json<JobView>, ApiError> {
+pub async fn show(State(state): State<ApiState>, Segment(id): Segment, uri: Uri) -> Result<Response, ApiError> {
     Params::read(&uri, &[])?;
-    let seen = find(&state, &id).await?;
+    view(&state, &id).await
+}
+
+/// The answer that shows a job, with its revision as its tag.
+pub async fn view(state: &ApiState, id: &str) -> Result<Response, ApiError> {
+    let seen = find(state, id).await?;
     let window = Window { limit: RECENT_EXECUTIONS, ..Window::default() };
     let recent = query::executions(&state.ctx, Listing::OfJob(seen.id), window, |_| true).await?;
-    Ok(Json(views::job(&seen, &seen.next_fires(NEXT_FIRES), &recent.items)))
+    let mut response = Json(views::job(&seen, &seen.next_fires(NEXT_FIRES), &recent.items)).into_response();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", seen.revision)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
 }
 
 /// The job that a path names.
 pub async fn find(state: &ApiState, id: &str) -> Result<JobSeen, ApiError> {
-    let unknown = || {
-        ApiError::not_found(format!("there is no job {}", crate::refusal::quoted(id)))
-            .field("id")
-            .hint("`compline job list` shows the jobs; an id is `job_` and 26 letters or digits")
-    };
-    let id: JobId = id.parse().map_err(|_| unknown())?;
-    query::job(&state.ctx, &state.tenant, id).await?.ok_or_else(unknown)
+    let job: JobId = id.parse().map_err(|_| unknown(id))?;
+    query::job(&state.ctx, &state.tenant, job).await?.ok_or_else(|| unknown(id))
+}
+
+/// There is no such job.
+pub fn unknown(id: &str) -> ApiError {
+    ApiError::not_found(format!("there is no job {}", crate::refusal::quoted(id)))
+        .field("id")
+        .hint("`compline job list` shows the jobs; an id is `job_` and 26 letters or digits")
 }

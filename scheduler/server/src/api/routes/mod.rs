@@ -1,5 +1,6 @@
 //! The handlers, one file per kind of thing.
 
+pub mod change;
 pub mod dead;
 pub mod executions;
 pub mod jobs;

@@ -1,5 +1,6 @@
 //! The routes, asked the way clients ask: over a real router, a store in memory, and real components.
 
+mod change;
 mod jobs;
 mod ledger;
 mod requests;

@@ -13,7 +13,7 @@ use compline_store::{StoreError, Tx};
 
 use super::{STEP, breathe};
 use crate::ctx::Ctx;
-use crate::ops::create::IDEMPOTENCY_TTL;
+use crate::ops::idempotency::IDEMPOTENCY_TTL;
 
 /// Beyond the time for which a key is promised to be remembered, for requests under way.
 const REQUEST_SLACK: Duration = Duration::from_secs(60);

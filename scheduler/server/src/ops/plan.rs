@@ -1,0 +1,140 @@
+//! Planning a job's next slot outside of a tick. A job has at most one planned slot, and whoever plans another takes that one back first.
+
+use std::time::Duration;
+
+use compline_core::Timestamp;
+use compline_core::execution::{Execution, State};
+use compline_core::ids::JobId;
+use compline_core::job::JobRun;
+use compline_core::ledger::SkipReason;
+use compline_core::schedule::Schedule;
+use compline_core::tick::planned_slot;
+use compline_store::backend::Read;
+use compline_store::tables::bell::Bell;
+use compline_store::tables::queue::Due;
+use compline_store::tables::{execution, finished, history, job, ledger, queue};
+use compline_store::{StoreError, Tx};
+
+use crate::ctx::{Ctx, ParsedJob};
+use crate::loops::LOOK_AHEAD;
+
+/// How many slots of a job may be cancelled ahead of their time.
+pub const TAKEN_MAX: usize = 1_000;
+
+/// For so long a slot that was cancelled ahead of its time is remembered as such once its time is over: longer than clocks may differ.
+const TAKEN_FOR: Duration = Duration::from_secs(3_600);
+
+/// Plans the slot that follows `slot`, in the transaction that takes `slot` out of the plan: the job's schedule goes on without it.
+pub async fn plan_next(
+    ctx: &Ctx,
+    tx: &Tx,
+    parsed: &ParsedJob,
+    mut run: JobRun,
+    slot: Timestamp,
+) -> Result<(), StoreError> {
+    let now = ctx.env.now();
+    run.taken.retain(|taken| *taken + TAKEN_FOR > now);
+    run.taken.push(slot);
+    plan_from(ctx, tx, parsed, run, parsed.timetable().after(slot)).await
+}
+
+/// The first slot of a job behind an instant. What was to run at once has none.
+pub fn first_behind(parsed: &ParsedJob, instant: Timestamp) -> Option<Timestamp> {
+    match &*parsed.schedule {
+        Schedule::Now => None,
+        Schedule::Once(at) => Some(Timestamp::from(*at)).filter(|at| *at > instant),
+        Schedule::Cron { .. } => parsed.timetable().after(instant),
+    }
+}
+
+/// Writes what the job's policies read, with `first` or the first slot behind it as the one to come, and plans that. A slot that has an execution
+/// already keeps it and is passed over: one that was cancelled ahead of its time, or that a clock ahead of this one let run.
+pub async fn plan_from(
+    ctx: &Ctx,
+    tx: &Tx,
+    parsed: &ParsedJob,
+    run: JobRun,
+    first: Option<Timestamp>,
+) -> Result<(), StoreError> {
+    let timetable = parsed.timetable();
+    let mut slot = first.filter(|_| !timetable.is_used_up(run.starts));
+    let mut planned = None;
+    while let Some(at) = slot {
+        let execution = timetable.execution(at, ctx.shards);
+        if execution::get(tx, execution.id, Read::Serializable).await?.is_none() {
+            planned = Some(execution);
+            break;
+        }
+        slot = timetable.after(at);
+    }
+    // A job that was finished before has its note already.
+    let had_more = run.next.is_some() || run.paused_from.is_some();
+    let next = planned.as_ref().map(planned_slot);
+    job::put_run(tx, parsed.job.id, &JobRun { next, paused_from: None, ..run })?;
+    match &planned {
+        Some(planned) => write_planned(tx, parsed, planned, ctx.env.now()),
+        None if had_more => {
+            note_finished(tx, parsed.job.id, ctx.env.now());
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Notes that a job has no slot to come: it goes once its history is gone.
+pub fn note_finished(tx: &Tx, job: JobId, now: Timestamp) {
+    finished::put(tx, u32::try_from(now.timestamp() / 3_600).unwrap_or_default(), job);
+}
+
+/// Takes the planned slot of a job back: it leaves no trace, for its time has not come, and it may be planned again. Returns its instant.
+pub async fn withdraw(tx: &Tx, parsed: &ParsedJob, run: &JobRun) -> Result<Option<Timestamp>, StoreError> {
+    let Some(next) = run.next else { return Ok(None) };
+    let row = execution::get(tx, next.execution, Read::Serializable).await?;
+    if let Some(planned) = row.map(|row| row.execution)
+        && let State::Pending { due } = planned.state
+    {
+        queue::clear_due(tx, queue::due_instant(due), planned.id);
+        execution::remove(tx, planned.id);
+        execution::add_open(tx, planned.id.shard(), planned.id.bucket_hour(), -1);
+        history::remove(tx, &parsed.job.tenant, &planned);
+    }
+    Ok(Some(next.slot))
+}
+
+/// Accounts for the slots that a pause left out, which ends now, or goes on with another schedule.
+pub fn close_pause(tx: &Tx, parsed: &ParsedJob, run: &JobRun, now: Timestamp) -> Result<(), StoreError> {
+    let Some(from) = run.paused_from else { return Ok(()) };
+    let first = match &*parsed.schedule {
+        // It had one slot, and this is it.
+        Schedule::Now | Schedule::Once(_) => Some(from),
+        Schedule::Cron { .. } => parsed.timetable().at_or_after(from),
+    };
+    leave_out(tx, parsed.job.id, first, now, SkipReason::Paused)
+}
+
+/// Writes down that the slots from `first` up to now do not run. One that is still to come is not left out: it is not planned, or planned anew.
+pub fn leave_out(
+    tx: &Tx,
+    job: JobId,
+    first: Option<Timestamp>,
+    now: Timestamp,
+    reason: SkipReason,
+) -> Result<(), StoreError> {
+    let Some(first) = first.filter(|first| *first <= now) else { return Ok(()) };
+    // The microsecond after now: keys know no less.
+    ledger::add_range(tx, job, first, now + Duration::from_micros(1), reason)
+}
+
+/// Writes a new execution that waits for its time, and wakes the ticker if that is soon.
+pub fn write_planned(tx: &Tx, parsed: &ParsedJob, planned: &Execution, now: Timestamp) -> Result<(), StoreError> {
+    execution::put(tx, planned)?;
+    execution::add_open(tx, planned.id.shard(), planned.id.bucket_hour(), 1);
+    history::add(tx, &parsed.job.tenant, planned);
+    let due = Due { at: queue::due_instant(planned_slot(planned).due), execution: planned.id, job: planned.job };
+    queue::put_due(tx, &due)?;
+    // A ticker may have read ahead while this transaction took its time, so the job's own clock is not taken at its word.
+    if due.at <= now + 2 * LOOK_AHEAD {
+        Bell::Shard(planned.id.shard()).ring(tx);
+    }
+    Ok(())
+}
