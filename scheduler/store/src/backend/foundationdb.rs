@@ -73,12 +73,6 @@ pub enum FoundationDbOpenError {
     Unreachable(String),
 }
 
-impl From<FoundationDbOpenError> for StoreError {
-    fn from(error: FoundationDbOpenError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
-}
-
 /// A store on a FoundationDB cluster.
 pub struct FoundationDbBackend {
     shared: Arc<Shared>,
@@ -149,8 +143,8 @@ fn check_prefix(prefix: &[u8]) -> Result<(), FoundationDbOpenError> {
     let shown = prefix.escape_ascii();
     if prefix.len() > FoundationDbOptions::PREFIX_BYTES_MAX {
         let (bytes, max) = (prefix.len(), FoundationDbOptions::PREFIX_BYTES_MAX);
-        return Err(FoundationDbOpenError::Unreachable(format!(
-            "the key prefix {shown} has {bytes} bytes, and {max} is the most"
+        return Err(FoundationDbOpenError::Refused(format!(
+            "the key prefix {shown} has {bytes} bytes, and {max} is the most: shorten it"
         )));
     }
     if prefix.first() == Some(&0xff) {
@@ -190,8 +184,8 @@ async fn why_silent(cluster: &ClusterFile) -> String {
     }
     format!(
         "the cluster of {cluster} accepts connections ({listening} of {} coordinators) but does not serve: a new one must be configured once \
-         (`fdbcli -C {} --exec 'configure new single ssd'`), its version must be the client library's, 7.3, and a majority of its \
-         coordinators must be up. {ask}",
+         (`fdbcli -C {} --exec 'configure new single ssd'`), its version must be the client library's, 7.3, a majority of its coordinators \
+         must be up, and the `description:id` before the `@` must be the cluster's. {ask}",
         cluster.coordinators().len(),
         cluster.path().display()
     )
