@@ -62,7 +62,8 @@ impl StoreLocation {
                 let prefix = query.map(|query| query.strip_prefix("prefix="));
                 match (path, prefix) {
                     ("", _) => refuse("the cluster file is missing"),
-                    (_, Some(None)) => refuse("after `?` comes `prefix=` and what all keys begin with"),
+                    // Without a prefix it would take all keys of the cluster for its own.
+                    (_, Some(None | Some(""))) => refuse("after `?` comes `prefix=` and what all keys begin with"),
                     (path, prefix) => Ok(Self::FoundationDb {
                         cluster_file: PathBuf::from(path),
                         prefix: prefix.flatten().map(str::to_owned),

@@ -5,6 +5,7 @@ use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use compline_runtime::{CompileLimits, CompilePlace, Compiler, CompilerError, Engine, EngineConfig, EngineError};
 use compline_store::{Store, StoreError};
@@ -26,6 +27,9 @@ pub const COMPILE_COMMAND: &str = "__compile";
 
 /// The name of the node that an embedded store has.
 const NODE_NAME: &str = "local";
+
+/// How long a stopping server may take beyond its drain time. Past it the store, or a client, does not answer.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why a server did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +54,11 @@ pub enum ServeError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// It was told to stop, and something it waits for does not end.
+    #[error(
+        "it did not stop in time: the store or a client does not answer. What it held is taken over and runs again"
+    )]
+    Overdue,
     /// The system refused something that every server needs.
     #[error("cannot {what}")]
     System {
@@ -60,8 +69,8 @@ pub enum ServeError {
     },
 }
 
-/// Serves until SIGTERM or SIGINT, then drains: it claims nothing more, finishes what runs, and gives back the rest. A second signal ends it
-/// at once; what it held then runs again elsewhere.
+/// Serves until SIGTERM or SIGINT, then drains: it claims nothing more, finishes what runs, and gives back the rest. It ends soon after the
+/// drain time whether the store answers or not. A second signal ends it at once; what it held then runs again elsewhere.
 pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let stop = CancellationToken::new();
     stop_on_signals(&stop)?;
@@ -71,10 +80,20 @@ pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
         false => None,
     };
     let store = stores::open(&config.store).await?;
-    let served = serve(&config, store.clone(), listener, &stop).await;
+    let served = tokio::select! {
+        served = serve(&config, store.clone(), listener, &stop) => served,
+        overdue = overdue(&stop) => Err(overdue),
+    };
     let closed = store.close().await;
     served?;
     Ok(closed?)
+}
+
+/// A store that is away is waited for without end, and so is a client that does not read: a server that stops cannot do either.
+async fn overdue(stop: &CancellationToken) -> ServeError {
+    stop.cancelled().await;
+    tokio::time::sleep(NodeConfig::new(NODE_NAME).drain + STOP_WITHIN).await;
+    ServeError::Overdue
 }
 
 async fn serve(

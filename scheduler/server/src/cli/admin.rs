@@ -41,6 +41,11 @@ async fn check_store(location: &str, out: &Out) -> Result<(), CliError> {
     let failed = |error| CliError::failed(format!("{:#}", anyhow::Error::from(error)));
     let report = checked.map_err(failed)?;
     closed.map_err(failed)?;
+    // Even a store on which nothing was ever done says how many shards it has.
+    if report.rows.iter().all(|(_, rows)| *rows == 0) {
+        return Err(CliError::failed(format!("there is no store in {location}"))
+            .with_hint("name it as `compline serve --store` was given it, on a cluster with its `?prefix=`"));
+    }
     print(&report, out)?;
     match report.findings_total {
         0 => Ok(()),

@@ -202,6 +202,7 @@ mod tests {
         for (args, word) in [
             (ServeArgs { store: Some("fdb:".into()), ..nothing() }, "cluster file"),
             (ServeArgs { store: Some("fdb:/etc/fdb.cluster?prefx=a".into()), ..nothing() }, "prefix="),
+            (ServeArgs { store: Some("fdb:/etc/fdb.cluster?prefix=".into()), ..nothing() }, "prefix="),
             (ServeArgs { store: Some("embedded:".into()), ..nothing() }, "directory"),
             (ServeArgs { store: Some("/tmp/x".into()), ..nothing() }, "not a store"),
             (ServeArgs { listen: Some("0.0.0.0:7878".into()), ..nothing() }, "no authentication"),
