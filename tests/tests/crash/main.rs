@@ -50,6 +50,8 @@ async fn sigkills_of_server_and_store_lose_nothing_on_foundationdb() {
         if let TestCluster::Own(cluster) = &mut cluster {
             cluster.start_all().expect("the dead process starts again");
             cluster.kill(kill % cluster.processes()).expect("a process dies");
+            // A server that starts meanwhile would say that the cluster does not serve, and end.
+            cluster.until_it_serves().expect("the cluster recovers");
         }
     })
     .await;

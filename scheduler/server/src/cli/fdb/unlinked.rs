@@ -33,8 +33,8 @@ fn linked() -> Result<PathBuf, CliError> {
         let detail =
             format!("a store on FoundationDB needs the program compline-fdb beside this one, and {shown} is missing");
         let hint = format!(
-            "install the package foundationdb-clients 7.3 ({RELEASES}), build it with `cargo build --release -p compline --features foundationdb \
-             --bin compline-fdb`, and put it beside this program"
+            "install the package foundationdb-clients 7.3 ({RELEASES}), build it with `cargo build --release --workspace --features \
+             compline/foundationdb --bin compline-fdb`, and put it beside this program"
         );
         return Err(Refusal::new("store", detail).hint(hint).into());
     }
