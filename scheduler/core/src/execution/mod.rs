@@ -150,7 +150,8 @@ impl Execution {
                 next.state = State::Running(Running {
                     due: queued.due,
                     queued_at: queued.at,
-                    claimed_at: *at,
+                    // Whoever claims may have a clock that was set back. That it was due was decided when it was queued.
+                    claimed_at: (*at).max(queued.at).max(queued.due),
                     session: *session,
                     node: node.clone(),
                     claim: *claim,

@@ -114,15 +114,21 @@ async fn complete_batch(
 }
 
 fn finish(report: &Report, execution: &Execution) -> Finish {
+    // A clock that was set back under the attempt does not make it begin before its claim, nor end before it began.
+    let started_at = match &execution.state {
+        State::Running(running) => report.started_at.max(running.claimed_at),
+        _ => report.started_at,
+    };
+    let at = report.finished_at.max(started_at);
     let retry_at = report.outcome.may_retry().then(|| {
         // This attempt counts, those whose worker was lost don't.
         let next_attempt = execution.attempts_counted() + 2;
-        report.job.job.retry.delay_before(next_attempt, report.random).map(|delay| report.finished_at + delay)
+        report.job.job.retry.delay_before(next_attempt, report.random).map(|delay| at + delay)
     });
     Finish {
         fence: report.fence,
-        started_at: report.started_at,
-        at: report.finished_at,
+        started_at,
+        at,
         outcome: report.outcome.clone(),
         cost: report.cost,
         output: report.output.clone(),

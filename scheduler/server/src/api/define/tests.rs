@@ -2,13 +2,13 @@ use super::*;
 use crate::json;
 use compline_core::ids::TaskDigest;
 
-/// The body of the interface's description, without the field that this version refuses.
+/// The body of the interface's description.
 const FULL: &str = r#"{"name":"nightly-billing","task":"billing@stable",
  "schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"UTC","gap":"shift","fold":"first"},
  "parameters":{"region":"eu"},
  "lane":"default","misfire":{"policy":"run_all","deadline":"1h","cap":1000},"overlap":"allow","splay":"0s",
  "retry":{"delays":["10s","1m","10m"]},"limits":{"fuel":1000000000,"memory_bytes":67108864,"timeout":"30s"},
- "labels":{"team":"billing"},"paused":false}"#;
+ "on_failure":{"task":"notify","parameters":{}},"labels":{"team":"billing"},"paused":false}"#;
 
 fn read(text: &str) -> Result<Checked, Refusal> {
     match json::from_slice::<JobRequest>(text.as_bytes()) {
@@ -36,6 +36,8 @@ fn the_full_body_is_accepted_and_nothing_of_it_is_lost() {
     assert_eq!(job.retry, RetryRule::default());
     assert_eq!(job.labels["team"], "billing");
     assert_eq!(job.schedule.value.as_deref(), Some("0 10 * * *"));
+    let on_failure = read(FULL).unwrap().on_failure.unwrap();
+    assert_eq!((on_failure.reference.as_str(), on_failure.parameters.as_ref()), ("notify", b"{}".as_slice()));
 }
 
 #[test]
@@ -63,7 +65,8 @@ fn every_fault_names_its_field() {
         (r#""overlap":"skip""#, "overlap"),
         (r#""splay":"10s""#, "splay"),
         (r#""splay":"-1s""#, "splay"),
-        (r#""on_failure":{"task":"notify"}"#, "on_failure"),
+        (r#""on_failure":{"task":"no tify"}"#, "on_failure.task"),
+        (r#""on_failure":{"tsk":"notify"}"#, "on_failure.tsk"),
         (r#""retry":{"delays":["1s","1 month"]}"#, "retry.delays[1]"),
         (r#""retry":{"delays":["6d","6d"]}"#, "retry.delays"),
         (r#""limits":{"fuel":0}"#, "limits.fuel"),
