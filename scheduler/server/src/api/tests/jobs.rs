@@ -72,7 +72,10 @@ async fn a_request_that_can_not_be_is_refused_and_nothing_is_made() {
         (r#"{"task":"picky","schedule":{"type":"NOW"},"parameters":{"region":5}}"#, "parameters.region"),
         (r#"{"task":"echo","schedule":{"type":"ONCE","value":"2020-01-01T00:00:00Z"}}"#, "schedule.value"),
         (r#"{"task":"echo","task":"echo","schedule":{"type":"NOW"}}"#, "task"),
-        (r#"{"task":"echo","schedule":{"type":"NOW"},"on_failure":{"task":"notify","parameters":{}}}"#, "on_failure"),
+        (
+            r#"{"task":"echo","schedule":{"type":"NOW"},"on_failure":{"task":"notify","parameters":{}}}"#,
+            "on_failure.task",
+        ),
     ] {
         assert_eq!(server.post("/v1/jobs", body).await.problem(422)["field"], field, "{body}");
     }

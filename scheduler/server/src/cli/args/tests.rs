@@ -31,8 +31,15 @@ fn global_flags_are_taken_anywhere() {
 }
 
 #[test]
-fn what_comes_with_later_versions_is_not_there() {
-    for line in ["compline job pause job_x", "compline dead list", "compline job create --task a --now --paused"] {
+fn a_job_and_a_dead_letter_are_acted_on_by_name() {
+    for line in
+        ["compline job pause job_x", "compline dead list", "compline job create --task a --cron @daily --paused"]
+    {
+        assert!(parse(line).is_ok(), "{line}");
+    }
+    for line in
+        ["compline job pause", "compline job pause job_x job_y", "compline dead list job_x", "compline job rest job_x"]
+    {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
     }
 }
