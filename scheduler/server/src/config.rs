@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::liveness::Liveness;
 use crate::passes::retain::Retention;
 use crate::refusal::{Refusal, quoted};
 
@@ -21,12 +22,16 @@ pub struct ServeConfig {
     pub store: StoreLocation,
     /// The address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// What this node is called; `None`: it gets a name.
+    pub node_name: Option<String>,
     /// What this node does.
     pub roles: Roles,
     /// How many runs this node has in progress at most.
     pub workers: u32,
     /// The lanes that this node serves.
     pub lanes: Vec<String>,
+    /// How this node proves that it lives.
+    pub liveness: Liveness,
     /// What requests may ask for at most.
     pub ceilings: Ceilings,
     /// How long history is kept.

@@ -13,6 +13,7 @@ use compline_store::{Store, StoreError};
 use parking_lot::Mutex;
 
 use crate::env::Env;
+use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 use crate::passes::retain::Retention;
 
@@ -40,6 +41,8 @@ pub struct Ctx {
     pub metrics: Arc<Metrics>,
     /// How long history is kept.
     pub retention: Retention,
+    /// What this process sees of all nodes.
+    pub fleet: Fleet,
 }
 
 impl Ctx {
@@ -58,6 +61,7 @@ impl Ctx {
             jobs: JobCache::default(),
             metrics,
             retention: Retention::default(),
+            fleet: Fleet::default(),
         })
     }
 

@@ -1,9 +1,11 @@
 //! What is counted, for `/metrics` and for the benchmarks. Counters only ever rise; units are in the names.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use compline_core::execution::Outcome;
+use compline_core::ids::ShardId;
 use compline_store::Store;
 use hdrhistogram::Histogram as Lags;
 use parking_lot::Mutex;
@@ -15,6 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::fleet::clocks::Clocks;
 use crate::passes::complete::Reported;
 
 /// The upper bounds of the start-lag histogram's buckets, in seconds.
@@ -28,6 +31,21 @@ struct OutcomeLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TableLabels {
     table: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabels {
+    lane: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShardLabels {
+    shard: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -57,12 +75,19 @@ pub struct Metrics {
     lags: Mutex<Lags<u32>>,
     unreadable_rows: Family<TableLabels, Counter>,
     retained: Counter,
-    /// Attempts that run at this moment.
-    pub running: Gauge,
     /// Executions that were laid down as dead letters.
     pub dead_letters: Counter,
     /// By how much the wall clock is off the course that is believed, in seconds; 0 while it is believed itself.
     pub clock_doubt: Gauge<f64, AtomicU64>,
+    /// Attempts that run at this moment, by lane.
+    running: Mutex<BTreeMap<String, u32>>,
+    queued_by_shard: Family<ShardLabels, Counter>,
+    /// Sessions of dead nodes that this node ended.
+    pub sessions_ended: Counter,
+    /// Shards that this node ticks.
+    pub shards_held: Gauge,
+    clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
+    clock_error: Family<NodeLabels, Gauge<f64, AtomicU64>>,
 }
 
 /// Up to an hour, to three digits.
@@ -84,9 +109,14 @@ impl Default for Metrics {
             lags: Mutex::new(new_lags()),
             unreadable_rows: Family::default(),
             retained: Counter::default(),
-            running: Gauge::default(),
             dead_letters: Counter::default(),
             clock_doubt: Gauge::default(),
+            running: Mutex::default(),
+            queued_by_shard: Family::default(),
+            sessions_ended: Counter::default(),
+            shards_held: Gauge::default(),
+            clock_offset: Family::default(),
+            clock_error: Family::default(),
         };
         {
             let mut registry = metrics.registry.lock();
@@ -111,15 +141,74 @@ impl Default for Metrics {
             );
             registry.register("executions_removed", "Executions that retention removed", metrics.retained.clone());
             registry.register("dead_letters", "Executions that failed for good", metrics.dead_letters.clone());
-            registry.register("attempts_running", "Attempts that run now", metrics.running.clone());
             let help = "Wall clock less believed time; 0 while the wall clock is believed";
             registry.register("clock_doubt_seconds", help, metrics.clock_doubt.clone());
         }
+        metrics.register_fleet();
         metrics
     }
 }
 
 impl Metrics {
+    fn register_fleet(&self) {
+        let mut registry = self.registry.lock();
+        registry.register("sessions_ended", "Sessions of dead nodes that this node ended", self.sessions_ended.clone());
+        registry.register(
+            "executions_queued_by_shard",
+            "Executions that this node's ticks put into their lanes, by shard",
+            self.queued_by_shard.clone(),
+        );
+        registry.register("shards_held", "Shards that this node ticks", self.shards_held.clone());
+        registry.register(
+            "clock_offset_seconds",
+            "How far a node's clock is ahead of the majority's, or of this node's while fewer than three agree",
+            self.clock_offset.clone(),
+        );
+        registry.register(
+            "clock_offset_error_seconds",
+            "By how much compline_clock_offset_seconds may be wrong",
+            self.clock_error.clone(),
+        );
+    }
+
+    /// A tick of this shard queued so many.
+    pub fn queued_in(&self, shard: ShardId, executions: usize) {
+        self.queued_by_shard.get_or_create(&ShardLabels { shard: u32::from(shard.0) }).inc_by(executions as u64);
+    }
+
+    /// Clocks were compared.
+    pub fn clocks(&self, clocks: &Clocks) {
+        self.clock_offset.clear();
+        self.clock_error.clear();
+        for (node, offset) in &clocks.of {
+            let labels = NodeLabels { node: node.clone() };
+            self.clock_offset.get_or_create(&labels).set(offset.millis() / 1_000.0);
+            self.clock_error.get_or_create(&labels).set(offset.error_millis() / 1_000.0);
+        }
+    }
+
+    /// An attempt began to run.
+    pub fn run_began(&self, lane: &str) {
+        let mut running = self.running.lock();
+        match running.get_mut(lane) {
+            Some(count) => *count += 1,
+            None => drop(running.insert(lane.to_owned(), 1)),
+        }
+    }
+
+    /// It does not run any more.
+    pub fn run_ended(&self, lane: &str) {
+        if let Some(count) = self.running.lock().get_mut(lane) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// How many attempts run at this moment, by lane.
+    pub fn running_by_lane(&self) -> Vec<(String, u32)> {
+        let running = self.running.lock();
+        running.iter().filter(|(_, count)| **count > 0).map(|(lane, count)| (lane.clone(), *count)).collect()
+    }
+
     /// A tick committed.
     pub fn ticked(&self, queued: usize, ended: usize) {
         self.queued.inc_by(queued as u64);
@@ -194,10 +283,21 @@ impl Metrics {
             counter.inc_by(value);
             cost.register(name, help, counter);
         }
+        let mut now = Registry::with_prefix("compline");
+        let running: Family<LaneLabels, Gauge> = Family::default();
+        for (lane, count) in &*self.running.lock() {
+            running.get_or_create(&LaneLabels { lane: lane.clone() }).set(i64::from(*count));
+        }
+        now.register("attempts_running", "Attempts that run now, by lane", running);
+        let thousandths = snapshot.conflicts as f64 * 1_000.0 / snapshot.commits.max(1) as f64;
+        let conflicts: Gauge<f64, AtomicU64> = Gauge::default();
+        conflicts.set(thousandths);
+        now.register("store_conflicts_per_thousand_commits", "Of this node, since its start", conflicts);
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry.lock());
         let _ = encode(&mut text, &cost);
+        let _ = encode(&mut text, &now);
         // Each registry ends with its own end mark; a text has one.
-        text.replacen("# EOF\n", "", 1)
+        text.replacen("# EOF\n", "", 2)
     }
 }

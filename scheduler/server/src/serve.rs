@@ -17,7 +17,8 @@ use crate::api::{self, ApiState};
 use crate::config::{ServeConfig, StoreLocation};
 use crate::ctx::Ctx;
 use crate::env::Env;
-use crate::loops::{Node, NodeConfig};
+use crate::liveness::Liveness;
+use crate::loops::{Node, NodeConfig, NodeError};
 use crate::metrics::Metrics;
 use crate::sandbox::Sandbox;
 use crate::stores::{self, OpenError};
@@ -25,11 +26,14 @@ use crate::stores::{self, OpenError};
 /// The hidden command by which the server's own binary becomes a compile worker.
 pub const COMPILE_COMMAND: &str = "__compile";
 
-/// The name of the node that an embedded store has.
+/// The name of the node that an embedded store has, unless told otherwise.
 const NODE_NAME: &str = "local";
 
 /// How long a stopping server may take beyond its drain time. Past it the store, or a client, does not answer.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+/// How much of the host's name a node's name has.
+const HOST_CHARS_MAX: usize = 48;
 
 /// Why a server did not start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +44,9 @@ pub enum ServeError {
     /// The store on FoundationDB cannot be opened.
     #[error("the store was not opened")]
     Open(#[from] OpenError),
+    /// The node ended by itself.
+    #[error("the node ended")]
+    Node(#[source] NodeError),
     /// The sandbox cannot be set up.
     #[error("the sandbox cannot be set up")]
     Engine(#[from] EngineError),
@@ -82,7 +89,7 @@ pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let store = stores::open(&config.store).await?;
     let served = tokio::select! {
         served = serve(&config, store.clone(), listener, &stop) => served,
-        overdue = overdue(&stop) => Err(overdue),
+        overdue = overdue(&stop, config.liveness.drain) => Err(overdue),
     };
     let closed = store.close().await;
     served?;
@@ -90,9 +97,9 @@ pub async fn run(config: ServeConfig) -> Result<(), ServeError> {
 }
 
 /// A store that is away is waited for without end, and so is a client that does not read: a server that stops cannot do either.
-async fn overdue(stop: &CancellationToken) -> ServeError {
+async fn overdue(stop: &CancellationToken, drain: Duration) -> ServeError {
     stop.cancelled().await;
-    tokio::time::sleep(NodeConfig::new(NODE_NAME).drain + STOP_WITHIN).await;
+    tokio::time::sleep(drain + STOP_WITHIN).await;
     ServeError::Overdue
 }
 
@@ -102,18 +109,24 @@ async fn serve(
     listener: Option<TcpListener>,
     stop: &CancellationToken,
 ) -> Result<(), ServeError> {
-    let engine = Engine::new(EngineConfig {
-        concurrent_runs_max: config.workers.max(1) + EngineConfig::default().warm_slots_max,
-        memory_bytes_max: config.ceilings.memory_bytes,
-        ..EngineConfig::default()
-    })?;
-    let compiler =
-        Compiler::new(engine, compile_place()?, CompileLimits::default(), compiled_directory(&config.store))?;
-    let env = Env::system();
-    let ctx =
-        Arc::new(Ctx::open(store.clone(), env.clone(), Arc::new(Metrics::default())).await?.keeping(config.retention));
-    let node = Node::new(ctx.clone(), node_config(config, &env), Arc::new(Sandbox::new(store, compiler.clone())));
-    let api = serve_api(listener, ApiState::new(ctx, compiler, config.ceilings), stop.clone());
+    let ctx = Ctx::open(store.clone(), Env::system(), Arc::new(Metrics::default())).await?;
+    let ctx = Arc::new(ctx.keeping(config.retention));
+    let node_config = node_config(config, &ctx.env);
+    tracing::info!(node = %node_config.name, roles = ?config.roles.names(), "the node begins");
+    // Only those that run tasks, or take them in, need a sandbox.
+    let compiler = if config.roles.api || config.roles.executor { Some(compiler(config)?) } else { None };
+    let node = match compiler.clone().filter(|_| config.roles.executor) {
+        Some(compiler) => Node::new(ctx.clone(), node_config, Arc::new(Sandbox::new(store, compiler))),
+        None => Node::without_runner(ctx.clone(), node_config),
+    };
+    let api = async {
+        match (listener, compiler) {
+            (Some(listener), Some(compiler)) => {
+                serve_api(listener, ApiState::new(ctx, compiler, config.ceilings), stop.clone()).await
+            }
+            _ => Ok(()),
+        }
+    };
     let loops = async {
         let ended = node.run(stop.clone()).await;
         // A node that ends by itself takes the API with it: a server that does not schedule must not say that it does.
@@ -121,12 +134,24 @@ async fn serve(
         ended
     };
     let (api, loops) = tokio::join!(api, loops);
-    loops?;
+    loops.map_err(|error| match error {
+        NodeError::Store(error) => ServeError::Store(error),
+        error @ NodeError::NameTaken { .. } => ServeError::Node(error),
+    })?;
     api
 }
 
-async fn serve_api(listener: Option<TcpListener>, state: ApiState, stop: CancellationToken) -> Result<(), ServeError> {
-    let Some(listener) = listener else { return Ok(()) };
+fn compiler(config: &ServeConfig) -> Result<Compiler, ServeError> {
+    let runs = if config.roles.executor { config.workers.max(1) } else { 1 };
+    let engine = Engine::new(EngineConfig {
+        concurrent_runs_max: runs + EngineConfig::default().warm_slots_max,
+        memory_bytes_max: config.ceilings.memory_bytes,
+        ..EngineConfig::default()
+    })?;
+    Ok(Compiler::new(engine, compile_place()?, CompileLimits::default(), compiled_directory(&config.store))?)
+}
+
+async fn serve_api(listener: TcpListener, state: ApiState, stop: CancellationToken) -> Result<(), ServeError> {
     let address =
         listener.local_addr().map_err(|source| ServeError::System { what: "read the listening address", source })?;
     tracing::info!("listening on http://{address}");
@@ -159,14 +184,38 @@ fn compiled_directory(store: &StoreLocation) -> Option<PathBuf> {
 
 fn node_config(config: &ServeConfig, env: &Env) -> NodeConfig {
     let exclusive = config.store.is_exclusive();
-    let name = if exclusive { NODE_NAME.to_owned() } else { format!("node-{:06x}", env.random_u64() & 0xff_ffff) };
+    let name = config.node_name.clone().unwrap_or_else(|| match exclusive {
+        true => NODE_NAME.to_owned(),
+        false => random_name(env),
+    });
+    let Liveness { beat, lease_ttl, session_ttl, drain, clock } = config.liveness;
     NodeConfig {
         roles: config.roles,
         lanes: config.lanes.clone(),
         workers: config.workers.max(1) as usize,
+        beat,
+        lease_ttl,
+        session_ttl,
+        drain,
+        clock_limits: clock,
         exclusive,
         ..NodeConfig::new(name)
     }
+}
+
+/// The host's name, for people, and a random end, so that two nodes of one host, or of two hosts of one name, never meet.
+fn random_name(env: &Env) -> String {
+    let host =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::fs::read_to_string("/etc/hostname"));
+    let host: String = host
+        .unwrap_or_default()
+        .trim()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
+        .take(HOST_CHARS_MAX)
+        .collect();
+    let host = if host.is_empty() { "node" } else { &host };
+    format!("{host}-{:06x}", env.random_u64() & 0xff_ffff)
 }
 
 fn stop_on_signals(stop: &CancellationToken) -> Result<(), ServeError> {

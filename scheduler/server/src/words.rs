@@ -30,6 +30,11 @@ pub fn lane(field: &str, text: &str) -> Result<(), Refusal> {
     word(field, text, "a lane", "batch", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }
 
+/// Checks the name of a node.
+pub fn node(field: &str, text: &str) -> Result<(), Refusal> {
+    word(field, text, "a node's name", "worker-1", |c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
 /// Checks the name of a label.
 pub fn label(field: &str, text: &str) -> Result<(), Refusal> {
     word(field, text, "a label", "team", |c| c.is_ascii_alphanumeric() || "-_./".contains(c))

@@ -26,10 +26,13 @@
 //!                                                                                       complete
 //! 0x21    ready      lane 0 zone, partition, stamp                  what to run         tick, reap             claim
 //! 0x22    running    session, execution id                          fence, claim        claim                  beat, reap, claim
-//! 0x23    session    node                                           session             start, reap            claim, complete, beat
-//! 0x24    beat       node                                           counter             beat                   reap
+//! 0x23    session    node                                           session             start, reap, lease     claim, complete, beat,
+//!                                                                                                              every node
+//! 0x24    beat       node                                           counter, wall clock,beat                   every node
+//!                                                                   what runs
 //! 0x25    lease      shard                                          owner, fence        lease pass             tick
-//! 0x26    bell       kind, number or lane                           counter (i64)       create, tick, complete watches
+//! 0x26    bell       kind, number or lane                           counter (i64)       create, tick, complete,watches
+//!                                                                                       lease
 //! 0x27    cancel     session, execution id                          fence, claim        cancel                 executors, reap
 //! 0x30    history    job id, slot micros, execution id              -                   create, trigger, tick, sweep, api
 //!                                                                                       edits

@@ -27,6 +27,12 @@ impl SimClock {
         self.base + instant.saturating_duration_since(self.origin)
     }
 
+    /// The same clock on another machine, ahead by so many microseconds; negative: behind.
+    pub fn ahead_by(self, micros: i64) -> Self {
+        let base = Timestamp::from_unix_micros(self.base.unix_micros_ceil() + micros);
+        Self { base: base.unwrap_or(self.base), ..self }
+    }
+
     /// How far into the run an instant is.
     pub fn into_run(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.origin)

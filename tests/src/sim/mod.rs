@@ -7,7 +7,7 @@
 //! from the seed. So one seed gives one commit log, byte by byte.
 //!
 //! **The weather.** The store conflicts, delays, forgets answers, lands commits late and loses watches ([`shape`] draws how often); nodes crash,
-//! freeze, are cut off and are stopped ([`blows`]). After the active part of a run all of it stops, and what is due must end.
+//! freeze, are cut off and are stopped ([`blows`]); in some runs their clocks are apart, and one may be far off. After the active part of a run all of it stops, and what is due must end.
 //!
 //! **The oracle** replays the commit log on its own and holds every commit against DESIGN §2; [`oracle`] lists its rules. [`plant`] holds faults
 //! that it must find.

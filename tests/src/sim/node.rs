@@ -53,7 +53,7 @@ impl SimNode {
         let gate = Arc::new(Gate::default());
         let stop = CancellationToken::new();
         let store = Store::new(SignedBackend::new(backend.clone(), author, self.mutant.clone()));
-        let clock = Arc::new(NodeClock::new(self.world.clock));
+        let clock = Arc::new(NodeClock::new(self.world.clock.ahead_by(self.shape.ahead_micros)));
         let env = Env::injected(clock.clone(), self.rng.u64(..)).behind(gate.clone());
         let runner = SimRunner::new(self.world.clone(), self.rng.fork());
         let config = self.config();
@@ -64,7 +64,7 @@ impl SimNode {
                 Ok(ctx) => {
                     Node::new(Arc::new(ctx.keeping(world.shape.retention)), config, runner).run(stopped.clone()).await
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
             if let Err(error) = ended {
                 world.record.lock().broken.push(format!("{name} ended by itself: {error}"));

@@ -62,6 +62,8 @@ pub struct NodeShape {
     pub lanes: Vec<String>,
     /// How many attempts it runs at once.
     pub workers: usize,
+    /// How far its wall clock is ahead of the others', in microseconds.
+    pub ahead_micros: i64,
 }
 
 impl Shape {
@@ -69,7 +71,7 @@ impl Shape {
     pub fn draw(rng: &mut fastrand::Rng, plant: Option<Plant>) -> Self {
         let beat = Duration::from_millis(rng.u64(100..=500));
         let lease_ttl = beat * rng.u32(3..=6);
-        Self {
+        let shape = Self {
             base: draw_base(rng),
             nodes: draw_nodes(rng, plant),
             clients: rng.usize(1..=3),
@@ -89,7 +91,34 @@ impl Shape {
                 failures_per_job: [1, 5, 10_000][rng.usize(0..3)],
                 every: Duration::from_millis(rng.u64(200..=4_000)),
             },
+        };
+        // Drawn apart, so that a seed keeps what else it stands for.
+        let skewed = plant.is_none() && !shape.nodes.is_empty();
+        if skewed { shape.with_clocks(&mut rng.clone()) } else { shape }
+    }
+
+    /// Half of all runs have clocks that agree, most of the others clocks that are a little apart, and some one scheduler's that is far off.
+    fn with_clocks(mut self, rng: &mut fastrand::Rng) -> Self {
+        match rng.u8(0..20) {
+            0..=9 => {}
+            10..=16 => self.nodes.iter_mut().for_each(|node| node.ahead_micros = rng.i64(-100_000..=100_000)),
+            _ => {
+                let far = rng.i64(2_000_000..=4_000_000);
+                self.nodes[0].ahead_micros = if rng.bool() { far } else { -far };
+            }
         }
+        self
+    }
+
+    /// By how much the clock that is ahead most is ahead of the world's.
+    pub fn ahead_max(&self) -> Duration {
+        Duration::from_micros(self.nodes.iter().map(|node| node.ahead_micros).max().unwrap_or(0).max(0).unsigned_abs())
+    }
+
+    /// By how much two clocks differ at the most.
+    pub fn clock_spread(&self) -> Duration {
+        let all = || self.nodes.iter().map(|node| node.ahead_micros).chain([0]);
+        Duration::from_micros(all().max().unwrap_or(0).abs_diff(all().min().unwrap_or(0)))
     }
 }
 
@@ -122,7 +151,7 @@ fn draw_node(rng: &mut fastrand::Rng, name: String, roles: Roles) -> NodeShape {
     if rng.bool() {
         lanes.insert(rng.usize(0..=1), LANE_APART.to_owned());
     }
-    NodeShape { name, roles, lanes, workers: rng.usize(1..=8) }
+    NodeShape { name, roles, lanes, workers: rng.usize(1..=8), ahead_micros: 0 }
 }
 
 fn draw_faults(rng: &mut fastrand::Rng) -> Faults {

@@ -126,6 +126,7 @@ impl Outcome {
             ("deletions", seen.deleted),
             ("planned slots taken back", seen.withdrawn),
             ("executions asked for", seen.asked_for),
+            ("schedulers stood aside for their clocks", seen.stood_aside),
             ("slots skipped", seen.skipped),
             ("stretches skipped", seen.stretches),
             ("executions removed", seen.removed),

@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::{bounded, definition, push};
+use super::work::{bounded, definition, push};
 
 /// What may lie between a slot and its run on a machine that is busy with other tests.
 const LATE_MAX: TimeDelta = TimeDelta::seconds(30);
@@ -93,7 +93,7 @@ async fn a_wall_clock_set_ahead_and_back_under_the_real_server_fires_nothing_ear
     ];
     let store = format!("embedded:{}", directory.path().join("store").display());
     let server = Server::start_in(&store, environment).await;
-    push(&server, "invoice").await;
+    push(&server.url, "invoice").await;
     let every_second = create(&server, json!({"type": "CRON", "value": "* * * * * *"})).await;
     let hour = (right_now() + TimeDelta::hours(1)).to_rfc3339();
     let in_an_hour = create(&server, json!({"type": "ONCE", "value": hour})).await;

@@ -1,14 +1,13 @@
 //! The real server, as a process that can be killed.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::PATIENCE;
+use super::work::{PATIENCE, target};
 
 /// A running server. Dropping it kills it.
 pub struct Server {
@@ -57,10 +56,4 @@ impl Server {
     pub async fn kill(&mut self) {
         self.child.kill().await.expect("the server dies");
     }
-}
-
-/// The workspace's build directory, from where this test runs in it.
-pub fn target() -> PathBuf {
-    let test = std::env::current_exe().expect("this test's path");
-    test.ancestors().nth(3).expect("target/debug/deps").to_path_buf()
 }

@@ -11,10 +11,11 @@ use compline_server::passes::complete::{Reported, complete};
 use compline_server::passes::reap;
 use compline_store::backend::{RangeQuery, Read};
 use compline_store::keys::Table;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::on_both_backends;
-use crate::world::{Endless, World, report};
+use crate::world::{Runs, World, report};
 
 on_both_backends!(
     what_waits_is_cancelled_at_once_and_leaves_no_place,
@@ -163,7 +164,7 @@ async fn what_is_over_cannot_be_cancelled(world: World) {
 async fn what_runs_stops_within_a_second() {
     let world = World::memory().await;
     let stop = CancellationToken::new();
-    let node = world.run_node_with(Arc::new(Endless::default()), 1, &stop);
+    let node = world.run_node_with(Arc::new(Runs { endless: true, prepared: Notify::new() }), 1, &stop);
     let id = world.create(ScheduleSpec::now()).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(matches!(world.execution(id).await.state, State::Running(_)));

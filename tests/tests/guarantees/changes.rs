@@ -14,6 +14,7 @@ use compline_server::ops::idempotency::Idempotency;
 use compline_server::ops::trigger::{self, BackfillError, Backfilled, Stretch, Triggered};
 use compline_server::passes::claim::{ClaimRequest, claim};
 use compline_server::passes::complete::{Reported, complete};
+use compline_server::passes::parts::LaneParts;
 use compline_server::passes::sweep::{Swept, sweep};
 use compline_store::backend::Read;
 use compline_store::tables::job::{self, JobRow};
@@ -203,14 +204,14 @@ async fn c31_a_deletion_in_the_middle_of_a_claim_wins(world: World) {
     let (ctx, id) = (owner.world.ctx.clone(), owner.job);
     let hook = async move { changed(&ctx, id, Change::Delete).await.expect("a deletion") };
     let (ctx, meddled) = owner.world.meddled(hook.boxed()).await;
-    let lanes = ["default".to_owned()];
+    let parts = (0..ctx.partitions).collect();
+    let lanes = [LaneParts { lane: "default".to_owned(), parts }];
     let request = ClaimRequest {
         node: &owner.node,
         session: owner.session,
         lanes: &lanes,
         limit: 1,
         claim: compline_core::ids::ClaimId::new(1),
-        first_part: 0,
         can_run: &|_| true,
     };
     let claimed = claim(&ctx, &request).await.expect("a claim sees no error").claimed;

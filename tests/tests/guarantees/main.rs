@@ -6,6 +6,8 @@ mod changes;
 mod clock;
 mod failure;
 mod meddle;
+mod nodes;
+mod versions;
 mod world;
 
 use std::collections::BTreeSet;
@@ -134,11 +136,17 @@ async fn two_batches_with_stamped_keys_in_one_commit_keep_all_their_rows(world: 
         .await
         .expect("a commit");
     assert!(committed.stamp.is_some());
-    let rows =
-        world.ctx.store.transact(|tx| async move { part(0).first(&tx, 1_000).await }).await.expect("a read").value;
+    let rows = world
+        .ctx
+        .store
+        .transact(|tx| async move { part(0).first(&tx, None, 1_000).await })
+        .await
+        .expect("a read")
+        .value;
     let stamps: BTreeSet<_> = rows.iter().map(|(stamp, _)| *stamp).collect();
     assert_eq!((rows.len(), stamps.len()), (2 * EACH as usize, 2 * EACH as usize));
-    let order: Vec<u8> = rows.iter().map(|(_, ready)| ready.execution.as_bytes()[0]).collect();
+    let order: Vec<u8> =
+        rows.iter().map(|(_, ready)| ready.as_ref().expect("a readable row").execution.as_bytes()[0]).collect();
     assert_eq!(order, (0..2 * EACH).collect::<Vec<_>>(), "first in, first out");
 }
 

@@ -13,12 +13,13 @@ use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
-use compline_server::loops::{Node, NodeConfig, Ran, Run, Runner};
+use compline_server::loops::{Node, NodeConfig, NodeError, Ran, Run, Runner};
 use compline_server::metrics::Metrics;
 use compline_server::ops::create::{NewJob, create_job};
 use compline_server::passes::claim::{ClaimOutcome, ClaimRequest, claim};
 use compline_server::passes::complete::Report;
 use compline_server::passes::lease::{self, Members};
+use compline_server::passes::parts::LaneParts;
 use compline_server::passes::tick::Ticked;
 use compline_server::passes::{beat, claim::Claimed, tick};
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
@@ -28,7 +29,7 @@ use compline_store::tables::history::{Listing, Page};
 use compline_store::tables::meta::{self, Meta};
 use compline_store::tables::session::{self, Session};
 use compline_store::tables::{execution, job, queue};
-use compline_store::{Store, StoreError, keys};
+use compline_store::{Store, keys};
 use compline_tests::sim::clock::SimClock;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
@@ -70,7 +71,11 @@ impl World {
 
     async fn on(backend: Arc<dyn Backend>, directory: Option<tempfile::TempDir>) -> Self {
         let clock = SimClock::starting_at(Timestamp::from_unix_seconds(1_800_000_000));
-        let env = Env::injected(Arc::new(clock), 7);
+        Self::seen_by(backend, Env::injected(Arc::new(clock), 7), directory).await
+    }
+
+    /// As one process among others sees it.
+    pub async fn seen_by(backend: Arc<dyn Backend>, env: Env, directory: Option<tempfile::TempDir>) -> Self {
         let store = Store::new(backend.clone());
         let ctx = Ctx::open(store, env, Arc::new(Metrics::default())).await.expect("a store");
         Self { ctx: Arc::new(ctx), backend: Some(backend), _directory: directory }
@@ -118,9 +123,8 @@ impl World {
             let id = SessionId::new(self.ctx.env.now(), self.ctx.env.random_u128());
             let node = format!("node-{number}");
             let roles = vec!["scheduler".to_owned()];
-            let session =
-                Session { id, started_at: self.ctx.env.now(), roles, lanes: Vec::new(), version: String::new() };
-            assert!(beat::begin(&self.ctx, &node, &session).await.expect("a store"));
+            let session = Session { roles, ..Session::new(id, self.ctx.env.now()) };
+            assert!(beat::begin(&self.ctx, &node, &session, None).await.expect("a store"));
             sessions.push((node, id));
         }
         sessions
@@ -185,8 +189,10 @@ impl World {
     pub async fn tick_all(&self, session: SessionId) {
         let nodes = self.ctx.store.transact(|tx| async move { session::list(&tx, Read::Snapshot).await });
         let nodes = nodes.await.expect("a store").value;
-        let (node, ..) = nodes.into_iter().find(|(_, known, _)| known.id == session).expect("a session");
-        let members = Members { node, session, alive: [session].into() };
+        let sessions = nodes.into_iter().map(|row| (row.node, row.session.expect("a readable row").id));
+        let (own, others): (Vec<_>, Vec<_>) = sessions.partition(|(_, id)| *id == session);
+        let silent = others.into_iter().map(|(_, id)| id).collect();
+        let members = Members { node: own[0].0.clone(), session, silent };
         let mine = lease::balance(&self.ctx, &members).await.expect("a store").expect("a session");
         let now = self.ctx.env.now();
         for shard in mine {
@@ -198,14 +204,14 @@ impl World {
     }
 
     pub async fn claim(&self, node: &str, session: SessionId, limit: usize) -> ClaimOutcome {
-        let lanes = ["default".to_owned()];
+        let parts = (0..self.ctx.partitions).collect();
+        let lanes = [LaneParts { lane: "default".to_owned(), parts }];
         let request = ClaimRequest {
             node,
             session,
             lanes: &lanes,
             limit,
             claim: ClaimId::new(self.ctx.env.random_u128()),
-            first_part: 0,
             can_run: &|_| true,
         };
         claim(&self.ctx, &request).await.expect("a claim sees no error")
@@ -228,8 +234,8 @@ impl World {
     }
 
     /// A whole node, whose runs end at once.
-    pub fn run_node(&self, stop: &CancellationToken) -> JoinHandle<Result<(), StoreError>> {
-        self.run_node_with(Arc::new(AtOnce(Notify::new())), 64, stop)
+    pub fn run_node(&self, stop: &CancellationToken) -> JoinHandle<Result<(), NodeError>> {
+        self.run_node_with(Arc::new(Runs { endless: false, prepared: Notify::new() }), 64, stop)
     }
 
     /// A whole node with this runner and so many workers.
@@ -238,7 +244,7 @@ impl World {
         runner: Arc<dyn Runner>,
         workers: usize,
         stop: &CancellationToken,
-    ) -> JoinHandle<Result<(), StoreError>> {
+    ) -> JoinHandle<Result<(), NodeError>> {
         let config = NodeConfig { exclusive: true, workers, ..NodeConfig::new("node") };
         let node = Node::new(self.ctx.clone(), config, runner);
         let stop = stop.clone();
@@ -263,33 +269,14 @@ pub fn report(ctx: &Ctx, claimed: &Claimed, outcome: Outcome) -> Report {
     }
 }
 
-/// Runs that end only when they are stopped.
-#[derive(Default)]
-pub struct Endless(Notify);
-
-#[async_trait]
-impl Runner for Endless {
-    fn can_run(&self, _: &TaskDigest) -> bool {
-        true
-    }
-
-    fn prepare(&self, _: TaskDigest) {}
-
-    fn prepared(&self) -> &Notify {
-        &self.0
-    }
-
-    async fn run(&self, _: &Run, stop: &CancellationToken) -> Ran {
-        stop.cancelled().await;
-        Ran { outcome: Outcome::Cancelled, cost: Cost::default(), output: None, logs: Vec::new() }
-    }
+/// Runs that take no time, or no end until they are stopped.
+pub struct Runs {
+    pub endless: bool,
+    pub prepared: Notify,
 }
 
-/// Runs that take no time.
-struct AtOnce(Notify);
-
 #[async_trait]
-impl Runner for AtOnce {
+impl Runner for Runs {
     fn can_run(&self, _: &TaskDigest) -> bool {
         true
     }
@@ -297,10 +284,13 @@ impl Runner for AtOnce {
     fn prepare(&self, _: TaskDigest) {}
 
     fn prepared(&self) -> &Notify {
-        &self.0
+        &self.prepared
     }
 
-    async fn run(&self, _: &Run, _: &CancellationToken) -> Ran {
+    async fn run(&self, _: &Run, cancel: &CancellationToken) -> Ran {
+        if self.endless {
+            cancel.cancelled().await;
+        }
         Ran { outcome: Outcome::Ok, cost: Cost::default(), output: None, logs: Vec::new() }
     }
 }

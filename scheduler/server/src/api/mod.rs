@@ -5,6 +5,7 @@ mod body;
 mod cursor;
 mod define;
 pub mod dto;
+mod fleet_views;
 mod patch;
 mod problem;
 mod query;
@@ -109,6 +110,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(routes::executions::cancel))
         .routes(routes!(routes::schedules::preview))
         .routes(routes!(routes::server::nodes))
+        .routes(routes!(routes::server::lanes))
         .routes(routes!(routes::server::healthz))
         .routes(routes!(routes::server::readyz))
         .routes(routes!(routes::server::metrics))

@@ -7,14 +7,13 @@ use compline_core::schedule::retry::RetryRule;
 use compline_core::time::duration;
 use compline_runtime::ComponentInfo;
 use compline_store::tables::execution::LogLine;
-use compline_store::tables::session::Session;
 use data_encoding::BASE64;
 use serde_json::value::RawValue;
 
 use super::dto::{
     AttemptView, CostView, DeadLetterView, ExecutionView, ExponentialBody, JobDefinition, JobListItem, JobRequest,
-    JobView, LimitsBody, LogLineView, MisfireBody, NodeView, OnFailureBody, OnFailureView, OutcomeView, RetryBody,
-    ScheduleBody, TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
+    JobView, LimitsBody, LogLineView, MisfireBody, OnFailureBody, OnFailureView, OutcomeView, RetryBody, ScheduleBody,
+    TaskOfExecution, TaskOfJob, TaskVersionView, TaskView, instant,
 };
 use crate::ops::dead::Letter;
 use crate::ops::query::{ExecutionSeen, JobSeen};
@@ -366,18 +365,6 @@ pub fn pending_task(name: &str, info: &ComponentInfo, failed: Option<String>) ->
 /// A push whose client was told to ask again.
 pub fn late_push(push: &LatePush) -> TaskView {
     pending_task(&push.name, &push.info, push.failed.clone())
-}
-
-/// A node.
-pub fn node(name: &str, session: &Session) -> NodeView {
-    NodeView {
-        name: name.to_owned(),
-        session: session.id.to_string(),
-        started_at: instant(session.started_at),
-        roles: session.roles.clone(),
-        lanes: session.lanes.clone(),
-        version: session.version.clone(),
-    }
 }
 
 #[cfg(test)]

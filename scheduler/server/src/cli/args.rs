@@ -122,9 +122,12 @@ pub enum Command {
     /// Shows what a schedule will do
     #[command(subcommand)]
     Schedule(ScheduleCommand),
-    /// Shows the nodes of the cluster
+    /// Shows the nodes of the fleet
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Shows the lanes
+    #[command(subcommand)]
+    Lane(LaneCommand),
     /// Works on a store itself, without a server
     #[command(subcommand)]
     Admin(AdminCommand),
@@ -149,7 +152,8 @@ pub enum Command {
 /// How a server runs. What a flag does not say, the environment does, then the configuration file, then the default.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// A configuration file (TOML) with any of: store, listen, roles, workers, lanes, retention
+    /// A configuration file (TOML) with any of: store, listen, roles, workers, lanes; a table `node` with any of: name, beat, lease_ttl,
+    /// session_ttl, drain, clock_warn, clock_limit; a table `retention`
     #[arg(long, env = "COMPLINE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where the store is: embedded:DIR or fdb:CLUSTER_FILE [default: embedded:./compline-data]
@@ -167,9 +171,38 @@ pub struct ServeArgs {
     /// The lanes that this node serves [default: default]
     #[arg(long, env = "COMPLINE_LANES", hide_env_values = true, value_name = "LANES", value_delimiter = ',')]
     pub lanes: Option<Vec<String>>,
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// How long history is kept.
     #[command(flatten)]
     pub retention: RetentionArgs,
+}
+
+/// What a server says of itself to the others of its store, and how patient it is with them.
+#[derive(Debug, Default, Args)]
+pub struct NodeArgs {
+    /// What this node is called; of two live nodes of one name the second is refused [default: the host's name and a random end; `local` on an
+    /// embedded store]
+    #[arg(long, env = "COMPLINE_NODE_NAME", hide_env_values = true, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// How often this node proves that it lives [default: 1s, or less if lease-ttl is short]
+    #[arg(long, env = "COMPLINE_BEAT", hide_env_values = true, value_name = "DURATION")]
+    pub beat: Option<String>,
+    /// After so long without a sign of life others tick a scheduler's shards [default: 5s]
+    #[arg(long, env = "COMPLINE_LEASE_TTL", hide_env_values = true, value_name = "DURATION")]
+    pub lease_ttl: Option<String>,
+    /// After so long without a sign of life others run again what this node ran; at least 2s [default: 15s]
+    #[arg(long, env = "COMPLINE_SESSION_TTL", hide_env_values = true, value_name = "DURATION")]
+    pub session_ttl: Option<String>,
+    /// How long a node that is told to end waits for what it runs [default: 30s]
+    #[arg(long, env = "COMPLINE_DRAIN", hide_env_values = true, value_name = "DURATION")]
+    pub drain: Option<String>,
+    /// A clock that is off by more is warned about [default: 250ms]
+    #[arg(long, env = "COMPLINE_CLOCK_WARN", hide_env_values = true, value_name = "DURATION")]
+    pub clock_warn: Option<String>,
+    /// A scheduler whose clock is off by more ticks nothing until it is right again [default: 1s]
+    #[arg(long, env = "COMPLINE_CLOCK_LIMIT", hide_env_values = true, value_name = "DURATION")]
+    pub clock_limit: Option<String>,
 }
 
 /// Tasks.
@@ -586,7 +619,14 @@ pub enum ScheduleCommand {
 /// Nodes.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Lists the nodes
+    /// Lists the nodes: who lives, what each does, and how far its clock is off
+    List,
+}
+
+/// Lanes.
+#[derive(Debug, Subcommand)]
+pub enum LaneCommand {
+    /// Lists the lanes: what waits in each, what runs, and how many workers serve it
     List,
 }
 

@@ -6,6 +6,7 @@ mod dead;
 mod docs;
 mod error;
 mod fdb;
+mod fleet;
 mod input;
 mod job;
 mod local;
@@ -23,10 +24,10 @@ use clap::{CommandFactory, Parser};
 pub use args::Cli;
 pub use error::{CliError, Exit};
 
-use args::{Command, NodeCommand, OutputFormat};
+use args::{Command, LaneCommand, NodeCommand, OutputFormat};
 use out::Out;
 
-use crate::api::dto::{NodeView, Page};
+use crate::api::dto::Page;
 use crate::client::{Client, Reply};
 
 /// The whole program.
@@ -62,7 +63,8 @@ async fn command(cli: Cli, out: &Out) -> Result<(), CliError> {
         Command::Run(command) => run::command(command, &client()?, out).await,
         Command::Dead(command) => dead::command(command, &client()?, out).await,
         Command::Schedule(command) => schedule::command(command, out),
-        Command::Node(NodeCommand::List) => nodes(&client()?, out).await,
+        Command::Node(NodeCommand::List) => fleet::nodes(&client()?, out).await,
+        Command::Lane(LaneCommand::List) => fleet::lanes(&client()?, out).await,
         Command::Admin(command) => admin::command(command, out).await,
         Command::Version => version::version(out),
         Command::Completions { shell } => {
@@ -73,20 +75,6 @@ async fn command(cli: Cli, out: &Out) -> Result<(), CliError> {
         Command::Docs { directory } => docs::write(&directory, out),
         Command::Compile => Err(CliError::failed("this command is for the server itself")),
     }
-}
-
-async fn nodes(client: &Client, out: &Out) -> Result<(), CliError> {
-    let reply: Reply<Page<NodeView>> = client.get(&["v1", "nodes"], &[]).await?;
-    let row = |node: &NodeView| {
-        vec![
-            node.name.clone(),
-            node.roles.join(","),
-            node.lanes.join(","),
-            node.started_at.clone(),
-            node.version.clone(),
-        ]
-    };
-    listing(out, &reply, &["NAME", "ROLES", "LANES", "SINCE", "VERSION"], row, "there are no nodes")
 }
 
 /// Prints a page in the format that was asked for.

@@ -14,6 +14,7 @@ use super::fdb;
 use super::out::Out;
 use crate::api::{one_of, read_duration};
 use crate::config::{Ceilings, LANE_DEFAULT, LISTEN_DEFAULT, Roles, STORE_DEFAULT, ServeConfig, StoreLocation};
+use crate::liveness::{Liveness, LivenessWords};
 use crate::passes::retain::Retention;
 use crate::refusal::{Refusal, quoted};
 use crate::serve::ServeError;
@@ -38,6 +39,20 @@ struct ConfigFile {
     lanes: Option<Vec<String>>,
     #[serde(default)]
     retention: RetentionArgs,
+    node: NodeSection,
+}
+
+/// What it may say of the node itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeSection {
+    name: Option<String>,
+    beat: Option<String>,
+    lease_ttl: Option<String>,
+    session_ttl: Option<String>,
+    drain: Option<String>,
+    clock_warn: Option<String>,
+    clock_limit: Option<String>,
 }
 
 /// Runs a server until it is told to stop.
@@ -76,7 +91,19 @@ fn configure(args: ServeArgs) -> Result<ServeConfig, CliError> {
         return Err(Refusal::new("lanes", "a node serves at least one lane").hint("leave it out for `default`").into());
     }
     let retention = read_retention(args.retention, file.retention)?;
+    let node_name = args.node.node_name.or(file.node.name);
+    node_name.iter().try_for_each(|name| words::node("node-name", name))?;
+    let liveness = Liveness::read(&LivenessWords {
+        beat: args.node.beat.or(file.node.beat),
+        lease_ttl: args.node.lease_ttl.or(file.node.lease_ttl),
+        session_ttl: args.node.session_ttl.or(file.node.session_ttl),
+        drain: args.node.drain.or(file.node.drain),
+        clock_warn: args.node.clock_warn.or(file.node.clock_warn),
+        clock_limit: args.node.clock_limit.or(file.node.clock_limit),
+    })?;
     Ok(ServeConfig {
+        node_name,
+        liveness,
         store: StoreLocation::parse(&store)?,
         listen: read_listen(&listen)?,
         roles: args.roles.or(file.roles).map_or(Ok(Roles::ALL), |names| read_roles(&names))?,
@@ -93,7 +120,8 @@ fn read_file(path: &Path) -> Result<ConfigFile, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| refuse(format!("{shown} can't be read: {error}")))?;
     toml::from_str(&text).map_err(|error| {
         refuse(format!("{shown}: {}", error.to_string().trim_end()))
-            .with_hint("it may have: store, listen, roles, workers, lanes, and [retention] with age, runs_per_job, failures_per_job")
+            .with_hint("it may have: store, listen, roles, workers, lanes, [node] with name, beat, lease_ttl, session_ttl, drain, clock_warn, clock_limit, \
+                        and [retention] with age, runs_per_job, failures_per_job")
     })
 }
 
@@ -168,6 +196,7 @@ fn read_workers(workers: Option<u32>) -> Result<u32, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::NodeArgs;
 
     fn nothing() -> ServeArgs {
         ServeArgs {
@@ -177,6 +206,7 @@ mod tests {
             roles: None,
             workers: None,
             lanes: None,
+            node: NodeArgs::default(),
             retention: RetentionArgs::default(),
         }
     }
@@ -185,11 +215,12 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("compline.toml");
-        std::fs::write(&path, "listen = '127.0.0.1:1'\nworkers = 3\nlanes = ['a', 'b']\nroles = ['api']\n").unwrap();
+        std::fs::write(&path, "listen = '127.0.0.1:1'\nworkers = 3\nlanes = ['a', 'b']\nroles = ['api']\n[node]\nname = 'n'\nsession_ttl = '2s'\n").unwrap();
         let args = ServeArgs { config: Some(path.clone()), workers: Some(5), ..nothing() };
         let config = configure(args).unwrap();
         assert_eq!((config.listen.to_string().as_str(), config.workers), ("127.0.0.1:1", 5));
         assert_eq!(config.lanes, ["a", "b"]);
+        assert_eq!((config.node_name.as_deref(), config.liveness.session_ttl.as_secs()), (Some("n"), 2));
         assert_eq!(config.roles, Roles { api: true, scheduler: false, executor: false });
         assert_eq!(config.store, StoreLocation::Embedded("./compline-data".into()));
         std::fs::write(&path, "workrs = 3\n").unwrap();
@@ -211,6 +242,14 @@ mod tests {
             (ServeArgs { roles: Some(vec!["exector".into()]), ..nothing() }, "not known"),
             (ServeArgs { workers: Some(0), ..nothing() }, "not from 1"),
             (ServeArgs { lanes: Some(vec!["A".into()]), ..nothing() }, "a lane"),
+            (
+                ServeArgs { node: NodeArgs { node_name: Some("a b".into()), ..NodeArgs::default() }, ..nothing() },
+                "a node's name",
+            ),
+            (
+                ServeArgs { node: NodeArgs { beat: Some("9s".into()), ..NodeArgs::default() }, ..nothing() },
+                "beat: 9s is too long",
+            ),
         ] {
             let refused = configure(args).unwrap_err();
             assert!(refused.text().contains(word) && refused.exit() == crate::cli::Exit::Usage, "{}", refused.text());

@@ -19,11 +19,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::reach::{Next, Reach};
 use super::{AFTER_ERROR, POLL, reports};
 use crate::ctx::{Ctx, ParsedJob};
 use crate::passes::BATCH_MAX;
 use crate::passes::beat::Held;
-use crate::passes::claim::{ClaimRequest, Claimed, claim};
+use crate::passes::claim::{ClaimOutcome, ClaimRequest, Claimed, claim};
 use crate::passes::complete::Report;
 
 /// How many executions a node holds at the most, running, waiting for a worker, or waiting for their report's commit.
@@ -138,6 +139,8 @@ pub(super) struct Executor {
     pub(super) session: SessionId,
     pub(super) lanes: Vec<String>,
     pub(super) workers: usize,
+    /// Whether nobody else can be there to share the lanes with.
+    pub(super) exclusive: bool,
     pub(super) runner: Arc<dyn Runner>,
     pub(super) holding: Arc<Holding>,
 }
@@ -184,6 +187,7 @@ impl Executor {
         let pace = Arc::new(Pace { outstanding: AtomicUsize::new(0), ended: AtomicUsize::new(0), room: Notify::new() });
         let mut window = Window { began: Instant::now(), ended: 0, ahead: 0 };
         let mut bells = None;
+        let mut reach = Reach::Own;
         loop {
             let limit = self.wait_for_room(&pace, &mut window, drain).await;
             if drain.is_cancelled() || abort.is_cancelled() {
@@ -192,16 +196,14 @@ impl Executor {
             if bells.is_none() {
                 bells = Some(self.watch_bells().await?);
             }
-            match self.claim_some(limit).await {
-                Ok(outcome) if outcome.session_over => return Ok(()),
-                Ok(outcome) => {
+            match self.claim_some(limit, reach).await {
+                Ok((outcome, _)) if outcome.session_over => return Ok(()),
+                Ok((outcome, next)) => {
                     outcome.missing.into_iter().for_each(|digest| self.runner.prepare(digest));
-                    if outcome.claimed.is_empty() {
-                        self.wait_for_work(&mut bells, drain).await;
-                    }
                     for claimed in outcome.claimed {
                         self.start(claimed, report.clone(), runs, &workers, &pace, abort);
                     }
+                    reach = self.follow(next, &mut bells, drain).await;
                 }
                 Err(error @ StoreError::Unavailable(_)) => return Err(error),
                 Err(error) => {
@@ -212,23 +214,46 @@ impl Executor {
         }
     }
 
-    async fn claim_some(&self, limit: usize) -> Result<crate::passes::claim::ClaimOutcome, StoreError> {
+    /// Does what follows a claim; returns how far the next one reaches.
+    async fn follow(&self, next: Next, bells: &mut Option<BoxFuture<'static, ()>>, drain: &CancellationToken) -> Reach {
+        match next {
+            Next::Claim(reach) => reach,
+            Next::AfterOwners(wait) => {
+                tokio::select! {
+                    biased;
+                    () = drain.cancelled() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+                Reach::All
+            }
+            Next::Wait => {
+                self.wait_for_work(bells, drain).await;
+                Reach::Own
+            }
+        }
+    }
+
+    async fn claim_some(&self, limit: usize, reach: Reach) -> Result<(ClaimOutcome, Next), StoreError> {
         let id = ClaimId::new(self.ctx.env.random_u128());
         let runner = self.runner.clone();
+        let partitions = self.ctx.partitions;
+        let view = if self.exclusive { Arc::default() } else { self.ctx.fleet.latest() };
+        let lanes = reach.lanes(&view, &self.lanes, self.session, partitions);
         let request = ClaimRequest {
             node: &self.node,
             session: self.session,
-            lanes: &self.lanes,
+            lanes: &lanes,
             limit,
             claim: id,
-            first_part: (self.ctx.env.random_u64() % u64::from(self.ctx.partitions)) as u8,
             can_run: &move |digest: &TaskDigest| runner.can_run(digest),
         };
         self.holding.begin_claim(id);
         let outcome = claim(&self.ctx, &request).await;
         let claimed = outcome.as_ref().map_or(&[][..], |outcome| &outcome.claimed);
         self.holding.end_claim(id, claimed);
-        outcome
+        let outcome = outcome?;
+        let next = reach.next(!outcome.claimed.is_empty(), &lanes, partitions, self.ctx.env.random_u64());
+        Ok((outcome, next))
     }
 
     /// Waits until there is room, and a little longer if there is not much; returns how many executions it is for.
@@ -324,11 +349,11 @@ async fn attempt(ctx: &Ctx, runner: &dyn Runner, claimed: Claimed, stop: &Cancel
     let started_at = ctx.env.now();
     let lag = started_at.saturating_since(promised_start(&execution));
     ctx.metrics.started(lag);
-    ctx.metrics.running.inc();
     let id = execution.id;
     let run = Run { execution, job, lag };
+    ctx.metrics.run_began(&run.job.job.lane);
     let ran = runner.run(&run, stop).await;
-    ctx.metrics.running.dec();
+    ctx.metrics.run_ended(&run.job.job.lane);
     Report {
         execution: id,
         fence,

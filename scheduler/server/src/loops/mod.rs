@@ -2,6 +2,8 @@
 
 mod executor;
 mod node;
+mod overseer;
+pub mod reach;
 mod reports;
 mod retention;
 mod stops;
@@ -10,7 +12,7 @@ mod ticker;
 use std::time::Duration;
 
 pub use executor::{Ran, Run, Runner};
-pub use node::{Node, NodeConfig};
+pub use node::{Node, NodeConfig, NodeError};
 
 /// How far ahead of the clock a ticker reads. A job that is created due sooner rings its shard's bell.
 pub const LOOK_AHEAD: Duration = Duration::from_secs(3);

@@ -1,24 +1,35 @@
 //! One node: its session, and the loops of its roles. When a session is over, the node stops what it does in its name and begins another.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use compline_core::ids::{SessionId, ShardId};
+use compline_core::ids::SessionId;
+use compline_core::schedule::zone::tzdb_version;
 use compline_store::StoreError;
-use compline_store::tables::session::Session;
+use compline_store::tables::session::{Session, Standing, Versions};
 use parking_lot::Mutex;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::executor::{Executor, Holding};
-use super::{Runner, retention, stops, ticker};
+use super::{Runner, stops};
+
+use super::overseer::Overseer;
 use crate::config::Roles;
 use crate::ctx::Ctx;
-use crate::passes::beat;
-use crate::passes::lease::{self, Members};
-use crate::passes::reap::{self, NodeView, Observer};
+use crate::fleet::clocks::ClockLimits;
+use crate::passes::beat::{self, Pulse};
+use crate::passes::{lease, reap};
+
+/// How long a node waits for runs to end that it stopped, before it gives them back.
+const RUNS_STOP_MAX: Duration = Duration::from_secs(2);
+
+/// How long a node that ends tries to say so; after that others take over when its session's time is up.
+const LEAVE_MAX: Duration = Duration::from_secs(10);
+
+/// A name is free when whoever had it has missed so many beats.
+const NAME_BEATS: u32 = 3;
 
 /// How a node behaves.
 #[derive(Debug, Clone)]
@@ -37,6 +48,8 @@ pub struct NodeConfig {
     pub lease_ttl: Duration,
     /// A node whose counter stands still for so long loses its session.
     pub session_ttl: Duration,
+    /// How far clocks may be off.
+    pub clock_limits: ClockLimits,
     /// Whether the store lets only one process in, so that every other session is known to be dead and nobody needs beats.
     pub exclusive: bool,
     /// For how long a stopping node waits for what it runs.
@@ -54,17 +67,34 @@ impl NodeConfig {
             beat: Duration::from_secs(1),
             lease_ttl: Duration::from_secs(5),
             session_ttl: Duration::from_secs(15),
+            clock_limits: ClockLimits::default(),
             exclusive: false,
             drain: Duration::from_secs(30),
         }
     }
 }
 
+/// Why a node ended by itself.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NodeError {
+    /// The store is gone.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another node has its name, and lives.
+    #[error(
+        "another live node is called {name:?} (its counter moves): give this one another name with --node-name, or stop the other one"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+}
+
 /// A node.
 pub struct Node {
     ctx: Arc<Ctx>,
     config: NodeConfig,
-    runner: Arc<dyn Runner>,
+    runner: Option<Arc<dyn Runner>>,
     current: Mutex<SessionId>,
 }
 
@@ -73,9 +103,21 @@ enum End {
     SessionOver,
 }
 
+type ExecutorTask = Option<AbortOnDropHandle<Result<(), StoreError>>>;
+
 impl Node {
     /// A node on this store.
     pub fn new(ctx: Arc<Ctx>, config: NodeConfig, runner: Arc<dyn Runner>) -> Arc<Self> {
+        Self::with_runner(ctx, config, Some(runner))
+    }
+
+    /// A node that runs nothing, whatever its roles say: it needs no sandbox.
+    pub fn without_runner(ctx: Arc<Ctx>, mut config: NodeConfig) -> Arc<Self> {
+        config.roles.executor = false;
+        Self::with_runner(ctx, config, None)
+    }
+
+    fn with_runner(ctx: Arc<Ctx>, config: NodeConfig, runner: Option<Arc<dyn Runner>>) -> Arc<Self> {
         Arc::new(Self { ctx, config, runner, current: Mutex::new(SessionId::NONE) })
     }
 
@@ -90,30 +132,36 @@ impl Node {
     }
 
     /// Lives until `stop` is cancelled and what it holds is finished or given back, or until the store is gone.
-    pub async fn run(&self, stop: CancellationToken) -> Result<(), StoreError> {
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), NodeError> {
         loop {
-            let session = self.begin_session().await?;
-            *self.current.lock() = session;
-            match self.live(session, &stop).await? {
-                End::Stopped => return self.leave(session).await,
+            let begun = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                begun = self.begin_session() => begun?,
+            };
+            *self.current.lock() = begun;
+            self.ctx.fleet.set_own(begun);
+            match self.live(begun, &stop).await? {
+                End::Stopped => return Ok(self.leave(begun).await?),
                 End::SessionOver => {
-                    tracing::warn!(node = %self.config.name, %session,
-                        "the session is over: its runs were stopped and a new session begins");
+                    tracing::warn!(node = %self.config.name, session = %begun,
+                        "the session is over: its runs were stopped, its shards and claims are others', and a new session begins");
                 }
             }
         }
     }
 
-    async fn begin_session(&self) -> Result<SessionId, StoreError> {
+    async fn begin_session(&self) -> Result<SessionId, NodeError> {
         let id = loop {
+            let replaces = self.wait_for_name().await?;
             let session = self.new_session();
-            if beat::begin(&self.ctx, &self.config.name, &session).await? {
+            if beat::begin(&self.ctx, &self.config.name, &session, replaces.as_ref()).await? {
                 break session.id;
             }
         };
         if self.config.exclusive {
-            let others = Observer::default().observe(&self.ctx).await?;
-            for other in others.iter().filter(|other| other.session.id != id) {
+            let view = self.ctx.fleet.look(&self.ctx).await?;
+            for other in view.nodes.iter().filter(|other| !other.is(id)) {
                 reap::end_session(&self.ctx, other).await?;
             }
             let given_back = reap::give_back_orphans(&self.ctx).await?;
@@ -124,71 +172,156 @@ impl Node {
         Ok(id)
     }
 
+    /// Waits until nobody who lives has this node's name. Of two nodes of one name the one that lives keeps it, and the other is refused; a node
+    /// that died leaves it to whoever comes next, who takes it over when a few beats are missed. Returns the rows to replace.
+    async fn wait_for_name(&self) -> Result<Option<beat::NodeRows>, NodeError> {
+        let name = &self.config.name;
+        let mut seen = beat::rows_of(&self.ctx, name).await?;
+        let own = self.session();
+        let mut since = Instant::now();
+        let mut moves = 0;
+        loop {
+            let Some((session, _)) = &seen else { return Ok(None) };
+            let holder = compline_store::tables::session::decode(name.as_bytes(), session).ok();
+            if self.config.exclusive || holder.as_ref().is_some_and(|holder| holder.id == own) {
+                return Ok(seen);
+            }
+            let beat = holder.map_or(self.config.beat, |holder| Duration::from_millis(u64::from(holder.beat_millis)));
+            if since.elapsed() >= beat * NAME_BEATS {
+                return Ok(seen);
+            }
+            tokio::time::sleep(beat / 4).await;
+            let now = beat::rows_of(&self.ctx, name).await?;
+            let beat_of = |rows: &Option<beat::NodeRows>| rows.as_ref().and_then(|(_, beat)| beat.clone());
+            if beat_of(&now) != beat_of(&seen) {
+                // One beat of a node that is dead may still land late; two are a sign of life.
+                moves += 1;
+                if moves >= 2 && now.is_some() {
+                    return Err(NodeError::NameTaken { name: name.clone() });
+                }
+                since = Instant::now();
+            }
+            seen = now;
+        }
+    }
+
     fn new_session(&self) -> Session {
         let started_at = self.ctx.env.now();
+        let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
         Session {
-            id: SessionId::new(started_at, self.ctx.env.random_u128()),
-            started_at,
             roles: self.config.roles.names(),
-            lanes: self.config.lanes.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            lanes: if self.config.roles.executor { self.config.lanes.clone() } else { Vec::new() },
+            workers: if self.config.roles.executor { self.config.workers as u32 } else { 0 },
+            versions: Versions {
+                compline: env!("CARGO_PKG_VERSION").to_owned(),
+                engine: compline_runtime::engine_version().to_owned(),
+                zones: tzdb_version().to_owned(),
+            },
+            beat_millis: millis(self.config.beat),
+            ttl_millis: millis(self.config.session_ttl),
+            ..Session::new(SessionId::new(started_at, self.ctx.env.random_u128()), started_at)
         }
     }
 
     async fn leave(&self, session: SessionId) -> Result<(), StoreError> {
-        beat::hand_back_unheld(&self.ctx, &self.config.name, session, beat::Held::default).await?;
-        lease::release_all(&self.ctx, session).await?;
-        beat::end(&self.ctx, &self.config.name, session).await
+        let leaving = async {
+            beat::hand_back_unheld(&self.ctx, &self.config.name, session, beat::Held::default).await?;
+            lease::stand(&self.ctx, &self.config.name, session, Standing::Stopping).await?;
+            beat::end(&self.ctx, &self.config.name, session).await
+        };
+        timeout(LEAVE_MAX, leaving).await.unwrap_or_else(|_| {
+            tracing::warn!("the store does not answer: others take over when the session's time is up");
+            Ok(())
+        })
     }
 
     /// One session, from its begin to its end.
     async fn live(&self, session: SessionId, stop: &CancellationToken) -> Result<End, StoreError> {
         let over = CancellationToken::new();
         let holding = Arc::new(Holding::new(over.clone()));
-        let executor = self.config.roles.executor.then(|| {
-            let executor = Executor {
-                ctx: self.ctx.clone(),
-                node: self.config.name.as_str().into(),
-                session,
-                lanes: self.config.lanes.clone(),
-                workers: self.config.workers,
-                runner: self.runner.clone(),
-                holding: holding.clone(),
-            };
-            AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(executor.run(stop.child_token(), over.clone()))))
-        });
-        let mut executor = executor;
-        let schedule = self.oversee(session, stop);
-        let beats = self.beat_loop(session, &holding);
+        let mut executor = self.start_executor(session, &holding, stop, &over);
         // Dropped with this session, whatever ends it.
         let stops = stops::run(self.ctx.clone(), session, holding.clone());
         let _stops = AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(stops)));
-        tokio::pin!(schedule, beats);
-        let end = tokio::select! {
-            biased;
-            () = stop.cancelled() => Ok(End::Stopped),
-            () = &mut beats => Ok(End::SessionOver),
-            ended = &mut schedule => ended.map(|()| End::SessionOver),
-            ended = join(&mut executor), if executor.is_some() => {
-                executor = None;
-                match ended {
-                    Ok(()) if stop.is_cancelled() => Ok(End::Stopped),
-                    Ok(()) => Ok(End::SessionOver),
-                    Err(error) => Err(error),
+        let end = {
+            let mut overseer = Box::pin(Overseer::new(&self.ctx, &self.config, session, stop.child_token()).run());
+            let beats = self.beat_loop(session, &holding);
+            tokio::pin!(beats);
+            let end = tokio::select! {
+                biased;
+                () = stop.cancelled() => Ok(End::Stopped),
+                () = &mut beats => Ok(End::SessionOver),
+                ended = &mut overseer => ended.map(|()| End::SessionOver),
+                ended = join(&mut executor), if executor.is_some() => {
+                    executor = None;
+                    match ended {
+                        Ok(()) if stop.is_cancelled() => Ok(End::Stopped),
+                        Ok(()) => Ok(End::SessionOver),
+                        Err(error) => Err(error),
+                    }
                 }
+            };
+            // With it go the tickers, and its hold on what requests look at too.
+            drop(overseer);
+            if matches!(end, Ok(End::Stopped)) {
+                // The beats go on while what runs is finished.
+                tokio::select! {
+                    biased;
+                    () = &mut beats => Ok(End::SessionOver),
+                    drained = self.drain(session, &mut executor) => drained.map(|()| End::Stopped),
+                }
+            } else {
+                end
             }
         };
-        if matches!(end, Ok(End::Stopped)) && executor.is_some() {
-            // The beats go on while what runs is finished.
-            tokio::select! {
-                biased;
-                ended = join(&mut executor) => ended?,
-                () = tokio::time::sleep(self.config.drain) => tracing::warn!("runs did not end in time and are given back"),
-                () = &mut beats => {}
+        over.cancel();
+        // What was stopped must not run on while it is given back.
+        if executor.is_some() && timeout(RUNS_STOP_MAX, join(&mut executor)).await.is_err() {
+            tracing::warn!("runs did not stop within {RUNS_STOP_MAX:?}; their reports will be refused");
+        }
+        // One that was stopped while its session ended needs no other.
+        if stop.is_cancelled() && end.is_ok() { Ok(End::Stopped) } else { end }
+    }
+
+    fn start_executor(
+        &self,
+        session: SessionId,
+        holding: &Arc<Holding>,
+        stop: &CancellationToken,
+        over: &CancellationToken,
+    ) -> ExecutorTask {
+        let runner = self.runner.as_ref().filter(|_| self.config.roles.executor)?;
+        let executor = Executor {
+            ctx: self.ctx.clone(),
+            node: self.config.name.as_str().into(),
+            session,
+            lanes: self.config.lanes.clone(),
+            workers: self.config.workers,
+            exclusive: self.config.exclusive,
+            runner: runner.clone(),
+            holding: holding.clone(),
+        };
+        Some(AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(executor.run(stop.child_token(), over.clone())))))
+    }
+
+    /// Hands the shards over at once, and waits for what runs, for as long as it may take.
+    async fn drain(&self, session: SessionId, executor: &mut ExecutorTask) -> Result<(), StoreError> {
+        let step_down = lease::stand(&self.ctx, &self.config.name, session, Standing::Stopping);
+        let finish = async {
+            if executor.is_some() {
+                let ended = join(executor).await;
+                *executor = None;
+                ended?;
+            }
+            Ok(())
+        };
+        match timeout(self.config.drain, async { tokio::try_join!(step_down, finish) }).await {
+            Ok(done) => done.map(|_| ()),
+            Err(_) => {
+                tracing::warn!("runs did not end within {:?} and are given back", self.config.drain);
+                Ok(())
             }
         }
-        over.cancel();
-        end
     }
 
     /// Proves the session alive until it is over, or until that cannot be proved in time.
@@ -196,7 +329,7 @@ impl Node {
         if self.config.exclusive {
             return std::future::pending().await;
         }
-        let mut counter = 0;
+        let mut pulse = Pulse { counter: 0, before_took: None, running: Vec::new() };
         let mut proved = Instant::now();
         let mut interval = tokio::time::interval(self.config.beat);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -204,11 +337,14 @@ impl Node {
         let patience = self.config.session_ttl * 2 / 3;
         loop {
             interval.tick().await;
-            counter += 1;
+            pulse.counter += 1;
+            pulse.running = self.ctx.metrics.running_by_lane();
             // Others may have seen the beat as soon as it was sent, however late its answer is.
             let sent = Instant::now();
-            let beaten = beat::beat(&self.ctx, &self.config.name, session, counter);
-            match tokio::time::timeout_at(proved + patience, beaten).await {
+            let beaten = beat::beat(&self.ctx, &self.config.name, session, &pulse);
+            let beaten = tokio::time::timeout_at(proved + patience, beaten).await;
+            pulse.before_took = matches!(beaten, Ok(Ok(true))).then(|| sent.elapsed());
+            match beaten {
                 Ok(Ok(true)) => proved = sent,
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::warn!(%error, "the beat failed"),
@@ -228,91 +364,14 @@ impl Node {
             }
         }
     }
-
-    /// The scheduler's part: ends dead sessions, gives back what they held, takes its share of the shards and ticks them.
-    async fn oversee(&self, session: SessionId, stop: &CancellationToken) -> Result<(), StoreError> {
-        if !self.config.roles.scheduler {
-            return std::future::pending().await;
-        }
-        let mut observer = Observer::default();
-        let mut tickers =
-            Tickers { ctx: self.ctx.clone(), session, stop: stop.child_token(), running: BTreeMap::new() };
-        let mut interval = tokio::time::interval(self.config.beat);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            match self.look_around(session, &mut observer).await {
-                Ok(Some(mine)) => tickers.keep(&mine),
-                Ok(None) => return Ok(()),
-                Err(error @ StoreError::Unavailable(_)) => return Err(error),
-                Err(error) => tracing::error!(%error, "looking after the other nodes failed and will be tried again"),
-            }
-        }
-    }
-
-    /// One look. Returns the shards that this session holds after it; `None`: the session is over.
-    async fn look_around(
-        &self,
-        session: SessionId,
-        observer: &mut Observer,
-    ) -> Result<Option<BTreeSet<ShardId>>, StoreError> {
-        let nodes = observer.observe(&self.ctx).await?;
-        if !self.config.exclusive {
-            for dead in nodes.iter().filter(|node| node.still_for >= self.config.session_ttl) {
-                if reap::end_session(&self.ctx, dead).await? {
-                    tracing::warn!(node = %dead.node, still_for = ?dead.still_for, "the node is dead: its session was ended");
-                }
-            }
-            let given_back = reap::give_back_orphans(&self.ctx).await?;
-            if given_back > 0 {
-                tracing::info!(given_back, "executions of dead sessions were given back to their lanes");
-            }
-        }
-        let schedules = |node: &&NodeView| {
-            node.session.roles.iter().any(|role| role == "scheduler")
-                && (node.session.id == session || node.still_for < self.config.lease_ttl)
-        };
-        let alive = nodes.iter().filter(schedules).map(|node| node.session.id).collect();
-        let members = Members { node: self.config.name.clone(), session, alive };
-        lease::balance(&self.ctx, &members).await
-    }
 }
 
-async fn join(executor: &mut Option<AbortOnDropHandle<Result<(), StoreError>>>) -> Result<(), StoreError> {
+async fn join(executor: &mut ExecutorTask) -> Result<(), StoreError> {
     match executor {
         Some(handle) => handle.await.unwrap_or_else(|error| {
             tracing::error!(%error, "the executor broke");
             Ok(())
         }),
         None => std::future::pending().await,
-    }
-}
-
-/// The tickers of the shards that a session holds. Dropping it stops them.
-struct Tickers {
-    ctx: Arc<Ctx>,
-    session: SessionId,
-    stop: CancellationToken,
-    running: BTreeMap<ShardId, AbortOnDropHandle<()>>,
-}
-
-impl Tickers {
-    /// Lets exactly these shards be ticked.
-    fn keep(&mut self, mine: &BTreeSet<ShardId>) {
-        // One that ended by itself lost its lease, or broke; if the shard is ours again, it begins anew.
-        self.running.retain(|shard, task| mine.contains(shard) && !task.is_finished());
-        for shard in mine {
-            let begin = || {
-                let ticker = ticker::run(self.ctx.clone(), self.session, *shard, self.stop.clone());
-                let retention = self.ctx.env.gated(retention::run(self.ctx.clone(), *shard));
-                let both = async move {
-                    // It ends with the ticker.
-                    let _retention = AbortOnDropHandle::new(tokio::spawn(retention));
-                    ticker.await;
-                };
-                AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(both)))
-            };
-            self.running.entry(*shard).or_insert_with(begin);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Gathers reports of ended attempts into few commits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use compline_core::ids::SessionId;
@@ -32,14 +33,20 @@ pub(super) async fn run(
     mut reports: mpsc::UnboundedReceiver<Report>,
 ) {
     let slots = Arc::new(Semaphore::new(COMMITS_AT_ONCE));
+    let refused_before = Arc::new(AtomicBool::new(false));
     let mut commits = JoinSet::new();
     while let Some(first) = reports.recv().await {
         let batch = gather(first, &mut reports).await;
         // The semaphore is never closed.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         let (env, ctx, node, holding) = (ctx.env.clone(), ctx.clone(), node.clone(), holding.clone());
+        let refused_before = refused_before.clone();
         commits.spawn(env.gated(async move {
-            record(&ctx, &node, session, &holding, &batch).await;
+            let refused = record(&ctx, &node, session, &holding, &batch).await;
+            if refused > 0 && !refused_before.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%session, refused,
+                    "reports were refused: their executions have other claims, or have ended, by now; more of this session are only counted");
+            }
             drop(slot);
         }));
         while commits.try_join_next().is_some() {}
@@ -68,18 +75,18 @@ fn size(report: &Report) -> usize {
     report.output.as_ref().map_or(0, bytes::Bytes::len) + logs
 }
 
-async fn record(ctx: &Ctx, node: &str, session: SessionId, holding: &Holding, batch: &[Report]) {
+/// Records a batch; returns how many of its reports were refused.
+async fn record(ctx: &Ctx, node: &str, session: SessionId, holding: &Holding, batch: &[Report]) -> usize {
     loop {
         match complete(ctx, node, session, batch).await {
             Ok(answers) => {
-                for (report, answer) in batch.iter().zip(answers) {
-                    if answer == Reported::Refused {
-                        tracing::warn!(execution = %report.execution, fence = %report.fence,
-                            "the report was refused: the execution has another claim, or has ended, by now");
+                for (report, answer) in batch.iter().zip(&answers) {
+                    if *answer == Reported::Refused {
+                        tracing::debug!(execution = %report.execution, fence = %report.fence, "the report was refused");
                     }
                     holding.release(&report.fence);
                 }
-                return;
+                return answers.iter().filter(|answer| **answer == Reported::Refused).count();
             }
             Err(error) => {
                 tracing::error!(%error, reports = batch.len(), "reports could not be recorded and will be tried again");

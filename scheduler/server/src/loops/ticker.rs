@@ -46,7 +46,8 @@ pub(super) async fn run(ctx: Arc<Ctx>, session: SessionId, shard: ShardId, stop:
         };
         match step {
             Ok(Step::Lost) => {
-                tracing::info!(shard = shard.0, "the shard has another ticker now");
+                // Told once for all shards by whoever keeps the tickers.
+                tracing::debug!(shard = shard.0, "the shard has another ticker now");
                 return;
             }
             Ok(Step::Again) => {}
@@ -108,6 +109,7 @@ impl Ticker<'_> {
         if ticked.lost {
             return Ok(Step::Lost);
         }
+        self.ctx.metrics.queued_in(self.shard, ticked.queued);
         for row in &due {
             self.ahead.remove(&(row.at, row.execution, row.job));
         }

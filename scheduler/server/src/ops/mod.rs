@@ -4,6 +4,7 @@ pub mod cancel;
 pub mod change;
 pub mod create;
 pub mod dead;
+pub mod fleet;
 pub mod idempotency;
 pub mod ledger;
 pub mod plan;

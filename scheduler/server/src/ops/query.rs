@@ -13,7 +13,6 @@ use compline_store::tables::execution::{self, LogLine};
 use compline_store::tables::history::{self, Entry, Listing};
 use compline_store::tables::job::{self, JobRow};
 use compline_store::tables::request::Made;
-use compline_store::tables::session::{self, Session};
 use compline_store::{StoreError, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
@@ -248,12 +247,6 @@ async fn execution_batch(
     let jobs: HashMap<JobId, Arc<ParsedJob>> = job_ids.iter().zip(job_rows).filter_map(parse).collect();
     let with_job = |execution: Execution| ExecutionSeen { job: jobs.get(&execution.job).cloned(), execution };
     Ok(entries.into_iter().zip(rows).map(|(entry, row)| (entry, row.map(with_job))).collect())
-}
-
-/// The nodes that are alive, or were until a moment ago.
-pub async fn nodes(ctx: &Ctx) -> Result<Vec<(String, Session)>, StoreError> {
-    let nodes = ctx.store.transact(|tx| async move { session::list(&tx, Read::Snapshot).await }).await?.value;
-    Ok(nodes.into_iter().map(|(name, session, _)| (name, session)).collect())
 }
 
 /// Whether the store answers.

@@ -1,48 +1,80 @@
 //! A node's session: begun once, proved alive by a counter, and what it holds but does not run given back.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use bytes::Bytes;
 use compline_core::execution::Event;
 use compline_core::ids::{ClaimId, Fence, SessionId};
 use compline_core::tick::partition_of;
 use compline_store::backend::Read;
 use compline_store::tables::running::RunningRow;
-use compline_store::tables::session::Session;
+use compline_store::tables::session::{Beat, Session};
 use compline_store::tables::{cancel, execution, running, session};
 use compline_store::{StoreError, Tx};
 
 use super::{BATCH_MAX, in_batches, readable_jobs, wait_again};
 use crate::ctx::Ctx;
 
-/// Begins a session of a node. An earlier session of the same node ends with it. `false`: it may have begun and be over already, so another
-/// one is to be begun.
-pub async fn begin(ctx: &Ctx, node: &str, session: &Session) -> Result<bool, StoreError> {
+/// The rows of a node as they were seen: its session's bytes and its beat's.
+pub type NodeRows = (Bytes, Option<Bytes>);
+
+/// A node's rows as they are now; `None`: it has no session.
+pub async fn rows_of(ctx: &Ctx, node: &str) -> Result<Option<NodeRows>, StoreError> {
+    let read = ctx.store.transact(|tx| async move { session::bytes_of(&tx, node, Read::Snapshot).await });
+    Ok(read.await?.value)
+}
+
+/// Begins a session of a node, whose rows were seen to be these: what is there ends with it. `false`: they have changed, or the session may have
+/// begun and be over already, so the caller looks again and begins another one.
+pub async fn begin(ctx: &Ctx, node: &str, session: &Session, replaces: Option<&NodeRows>) -> Result<bool, StoreError> {
     let begun = ctx
         .store
         .transact(|tx| async move {
             // A run of this transaction that lands late, when the session is over or another has begun, must conflict and not bring it back.
-            let current = session::get(&tx, node, Read::Serializable).await?;
+            let current = session::bytes_of(&tx, node, Read::Serializable).await?;
             if tx.maybe_committed() {
-                return Ok(current.is_some_and(|current| current.id == session.id));
+                let begun = session::get(&tx, node, Read::Serializable).await.ok().flatten();
+                return Ok(begun.is_some_and(|current| current.id == session.id));
             }
-            session::put(&tx, node, session)?;
-            session::put_beat(&tx, node, 0)?;
+            if current.as_ref() != replaces {
+                return Ok(false);
+            }
+            session::clear(&tx, node);
+            session::begin(&tx, node, session)?;
             Ok(true)
         })
         .await?;
     Ok(begun.value)
 }
 
+/// What a node says of itself with a beat.
+#[derive(Debug, Clone)]
+pub struct Pulse {
+    /// How often it has beaten in this session, this time included.
+    pub counter: u64,
+    /// How long the beat before this one took, if it was answered.
+    pub before_took: Option<Duration>,
+    /// How many attempts it runs, by lane.
+    pub running: Vec<(String, u32)>,
+}
+
 /// Moves a node's counter. `false`: the session is over, and the node stops what it runs.
-pub async fn beat(ctx: &Ctx, node: &str, session: SessionId, counter: u64) -> Result<bool, StoreError> {
+pub async fn beat(ctx: &Ctx, node: &str, session: SessionId, pulse: &Pulse) -> Result<bool, StoreError> {
     let committed = ctx
         .store
         .transact(|tx| async move {
             let current = session::is_current(&tx, node, session).await?;
             if current {
                 // A beat that lands late conflicts with those after it: a counter that went back could seem to others to have stood still.
-                session::beat(&tx, node, Read::Serializable).await?;
-                session::put_beat(&tx, node, counter)?;
+                session::bytes_of(&tx, node, Read::Serializable).await?;
+                let beat = Beat {
+                    counter: pulse.counter,
+                    wall: ctx.env.now(),
+                    before_took_micros: pulse.before_took.map(|took| took.as_micros() as u64),
+                    running: pulse.running.clone(),
+                };
+                session::put_beat(&tx, node, &beat)?;
             }
             Ok(current)
         })
@@ -92,9 +124,9 @@ pub async fn hand_back_unheld(
             .transact(|tx| async move { running::of_session(&tx, session, last, BATCH_MAX, Read::Snapshot).await })
             .await?
             .value;
-        let Some(end) = rows.last() else { break };
-        last = Some(end.execution);
-        unheld.extend(rows);
+        let Some((end, _)) = rows.last() else { break };
+        last = Some(*end);
+        unheld.extend(rows.into_iter().filter_map(|(_, row)| ctx.readable(row)));
     }
     let held = held();
     unheld.retain(|row| !held.fences.contains(&row.fence) && !held.claims.contains(&row.claim));

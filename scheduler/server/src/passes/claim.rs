@@ -12,7 +12,11 @@ use compline_store::tables::{execution, job, running, session};
 use compline_store::{Stamp, StoreError, TransactOptions, Tx};
 
 use super::BATCH_MAX;
+use super::parts::LaneParts;
 use crate::ctx::{Ctx, ParsedJob};
+
+/// How many rows that cannot be taken a claim steps over in one part.
+const STEPPED_OVER_MAX: usize = 1_024;
 
 /// Who claims, and what.
 pub struct ClaimRequest<'a> {
@@ -20,14 +24,12 @@ pub struct ClaimRequest<'a> {
     pub node: &'a str,
     /// Its session.
     pub session: SessionId,
-    /// The lanes that it serves, in the order of its preference.
-    pub lanes: &'a [String],
+    /// The lanes that it serves, in the order of its preference, each with the parts to take from, in that order.
+    pub lanes: &'a [LaneParts],
     /// How many executions at the most.
     pub limit: usize,
     /// Minted once per claim, so that a run after an unknown result finds what an earlier one took.
     pub claim: ClaimId,
-    /// The part of each lane to begin with. Claimers that begin apart rarely meet.
-    pub first_part: u8,
     /// Whether the node can run a component now.
     pub can_run: &'a (dyn Fn(&TaskDigest) -> bool + Sync),
 }
@@ -108,8 +110,9 @@ async fn already_taken(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>) -> Result
     loop {
         // Serializable: an earlier run that lands only now must make this one conflict.
         let rows = running::of_session(tx, request.session, last, BATCH_MAX, Read::Serializable).await?;
-        let Some(end) = rows.last() else { break };
-        last = Some(end.execution);
+        let Some((end, _)) = rows.last() else { break };
+        last = Some(*end);
+        let rows: Vec<_> = rows.into_iter().filter_map(|(_, row)| ctx.readable(row)).collect();
         let ours: Vec<_> = rows.iter().filter(|row| row.claim == request.claim).collect();
         let ids: Vec<ExecutionId> = ours.iter().map(|row| row.execution).collect();
         let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
@@ -128,26 +131,51 @@ type Taken = (ClaimOutcome, Vec<u16>);
 async fn take(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>, limit: usize) -> Result<Taken, StoreError> {
     let mut outcome = ClaimOutcome::default();
     let mut indexes = Vec::new();
-    for lane in request.lanes {
-        for step in 0..ctx.partitions {
+    for LaneParts { lane, parts } in request.lanes {
+        for partition in parts {
             let wanted = limit - outcome.claimed.len();
             if wanted == 0 {
                 return Ok((outcome, indexes));
             }
-            let partition = (request.first_part + step) % ctx.partitions;
-            let part = Part { lane, zone: ZONE_DEFAULT, partition };
-            let mut rows = part.first(tx, wanted).await?;
-            rows.retain(|(_, ready)| {
-                let can_run = (request.can_run)(&ready.digest);
-                if !can_run {
-                    outcome.missing.insert(ready.digest);
-                }
-                can_run
-            });
+            let part = Part { lane, zone: ZONE_DEFAULT, partition: *partition };
+            let rows = choose(ctx, tx, request, part, wanted, &mut outcome.missing).await?;
             take_rows(ctx, tx, request, part, &rows, &mut outcome, &mut indexes).await?;
         }
     }
     Ok((outcome, indexes))
+}
+
+/// The first rows of a part that this node can run. What it cannot run yet, or cannot read, is stepped over, up to a bound, so that it does not
+/// stand in the way of what is behind it.
+async fn choose(
+    ctx: &Ctx,
+    tx: &Tx,
+    request: &ClaimRequest<'_>,
+    part: Part<'_>,
+    wanted: usize,
+    missing: &mut BTreeSet<TaskDigest>,
+) -> Result<Vec<(Stamp, Ready)>, StoreError> {
+    let mut chosen = Vec::new();
+    let mut last = None;
+    let mut left = wanted + STEPPED_OVER_MAX;
+    loop {
+        let limit = (wanted - chosen.len()).min(left);
+        let rows = part.first(tx, last, limit).await?;
+        let read = rows.len();
+        last = rows.last().map(|(stamp, _)| *stamp);
+        for (stamp, ready) in rows {
+            let Some(ready) = ctx.readable(ready) else { continue };
+            if (request.can_run)(&ready.digest) {
+                chosen.push((stamp, ready));
+            } else {
+                missing.insert(ready.digest);
+            }
+        }
+        left -= read;
+        if read < limit || chosen.len() == wanted || left == 0 {
+            return Ok(chosen);
+        }
+    }
 }
 
 async fn take_rows(

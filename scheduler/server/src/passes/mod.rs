@@ -7,6 +7,7 @@ pub mod claim;
 pub mod complete;
 mod failure;
 pub mod lease;
+pub mod parts;
 pub mod reap;
 pub mod redrive;
 pub mod retain;

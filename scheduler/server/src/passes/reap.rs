@@ -1,83 +1,29 @@
 //! reap: end the sessions of dead nodes, then give back what they held.
 //!
-//! Liveness is a counter judged on the observer's own monotonic clock. No wall clock is compared between nodes, and a new observer waits one
-//! whole TTL before it judges anybody.
+//! Who is dead is judged by what [`crate::fleet`] saw.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use compline_core::execution::{Event, State};
 use compline_core::ids::SessionId;
 use compline_core::tick::partition_of;
 use compline_store::backend::Read;
 use compline_store::tables::running::RunningRow;
-use compline_store::tables::session::Session;
 use compline_store::tables::{cancel, execution, running, session};
 use compline_store::{StoreError, Tx};
-use tokio::time::Instant;
 
 use super::{BATCH_MAX, in_batches, readable_jobs, wait_again};
 use crate::ctx::Ctx;
-
-/// What one node saw of the others' counters, and since when they stand still.
-#[derive(Debug, Default)]
-pub struct Observer {
-    seen: BTreeMap<String, Seen>,
-}
-
-#[derive(Debug)]
-struct Seen {
-    session: SessionId,
-    beat: u64,
-    since: Instant,
-}
-
-/// A node as the store has it, and for how long its counter has stood still under these eyes.
-#[derive(Debug, Clone)]
-pub struct NodeView {
-    /// Its name.
-    pub node: String,
-    /// Its session.
-    pub session: Session,
-    /// Its counter.
-    pub beat: u64,
-    /// For how long its counter has stood still.
-    pub still_for: Duration,
-}
-
-impl Observer {
-    /// Looks at all nodes.
-    pub async fn observe(&mut self, ctx: &Ctx) -> Result<Vec<NodeView>, StoreError> {
-        // A counter stood still at least until the read began, and moved at the latest when it ended: an observer that was itself stopped in
-        // between, or that the store kept waiting, must not take that time for the others' silence.
-        let began = Instant::now();
-        let nodes = ctx.store.transact(|tx| async move { session::list(&tx, Read::Snapshot).await }).await?.value;
-        let ended = Instant::now();
-        let mut views = Vec::with_capacity(nodes.len());
-        let mut seen = BTreeMap::new();
-        for (node, session, beat) in nodes {
-            let since = match self.seen.remove(&node) {
-                Some(before) if before.session == session.id && before.beat == beat => before.since,
-                _ => ended,
-            };
-            let still_for = began.saturating_duration_since(since);
-            views.push(NodeView { node: node.clone(), session: session.clone(), beat, still_for });
-            seen.insert(node, Seen { session: session.id, beat, since });
-        }
-        self.seen = seen;
-        Ok(views)
-    }
-}
+use crate::fleet::NodeSeen;
 
 /// Ends the session of a node, so that its late claims and reports conflict or are refused. Nothing happens if the node has begun another since
 /// it was seen, or has beaten.
-pub async fn end_session(ctx: &Ctx, seen: &NodeView) -> Result<bool, StoreError> {
-    let NodeView { node, session, beat, .. } = seen;
+pub async fn end_session(ctx: &Ctx, seen: &NodeSeen) -> Result<bool, StoreError> {
+    let NodeSeen { node, rows, .. } = seen;
     let committed = ctx
         .store
         .transact(|tx| async move {
-            let dead = session::is_current(&tx, node, session.id).await?
-                && session::beat(&tx, node, Read::Serializable).await? == *beat;
+            let dead = session::bytes_of(&tx, node, Read::Serializable).await?.as_ref() == Some(rows);
             if dead {
                 session::clear(&tx, node);
             }
@@ -88,7 +34,7 @@ pub async fn end_session(ctx: &Ctx, seen: &NodeView) -> Result<bool, StoreError>
 }
 
 /// Gives back what sessions hold that are over. Whoever ended them may have died in between, so this asks the store, not the caller.
-/// Returns how many executions were given back.
+/// Returns how many executions were given back. While there is a session that this build cannot read nothing is: it may be the holder.
 pub async fn give_back_orphans(ctx: &Ctx) -> Result<usize, StoreError> {
     let (holders, current) = ctx
         .store
@@ -96,11 +42,12 @@ pub async fn give_back_orphans(ctx: &Ctx) -> Result<usize, StoreError> {
             let mut holders: BTreeSet<SessionId> = running::sessions(&tx).await?.into_iter().collect();
             holders.extend(cancel::sessions(&tx).await?);
             let nodes = session::list(&tx, Read::Snapshot).await?;
-            let current: BTreeSet<SessionId> = nodes.iter().map(|(_, session, _)| session.id).collect();
-            Ok((holders, current))
+            let current = nodes.into_iter().map(|row| Some(ctx.readable(row.session)?.id));
+            Ok((holders, current.collect::<Option<BTreeSet<SessionId>>>()))
         })
         .await?
         .value;
+    let Some(current) = current else { return Ok(0) };
     let mut given_back = 0;
     for session in holders.into_iter().filter(|session| !current.contains(session)) {
         given_back += give_back(ctx, session).await?;
@@ -117,8 +64,9 @@ async fn give_back(ctx: &Ctx, session: SessionId) -> Result<usize, StoreError> {
             .transact(|tx| async move { running::of_session(&tx, session, last, BATCH_MAX, Read::Snapshot).await })
             .await?
             .value;
-        let Some(end) = rows.last() else { break };
-        last = Some(end.execution);
+        let Some((end, _)) = rows.last() else { break };
+        last = Some(*end);
+        let rows: Vec<RunningRow> = rows.into_iter().filter_map(|(_, row)| ctx.readable(row)).collect();
         let rows = &rows;
         let batches = in_batches(rows, |options, begin, end| async move {
             let rows = &rows[begin..end];

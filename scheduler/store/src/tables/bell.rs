@@ -14,6 +14,8 @@ pub enum Bell<'a> {
     Shard(ShardId),
     /// The executors of a lane: something is ready.
     Lane(&'a str),
+    /// The schedulers: shards are free.
+    Fleet,
 }
 
 impl Bell<'_> {
@@ -23,6 +25,7 @@ impl Bell<'_> {
         match self {
             Self::Shard(shard) => key.u8(1).shard(shard),
             Self::Lane(lane) => key.u8(2).name(lane),
+            Self::Fleet => key.u8(3),
         }
         .build()
     }

@@ -34,11 +34,11 @@ pub async fn get(tx: &Tx, shard: ShardId) -> Result<Option<Lease>, StoreError> {
     value.map(|value| decode(&key, &value)).transpose()
 }
 
-/// All leases, by shard.
-pub async fn list(tx: &Tx, read: Read) -> Result<Vec<(ShardId, Lease)>, StoreError> {
+/// All leases, by shard. One that cannot be read is an error of its own shard.
+pub async fn list(tx: &Tx, read: Read) -> Result<Vec<(ShardId, Result<Lease, StoreError>)>, StoreError> {
     let (begin, end) = KeyBuilder::new(Table::Lease).prefix();
     let pairs = tx.range(&RangeQuery { begin, end, limit: SHARDS_MAX, reverse: false, read }).await?;
-    pairs.iter().map(|pair| Ok((shard_of(&pair.key)?, decode(&pair.key, &pair.value)?))).collect()
+    pairs.iter().map(|pair| Ok((shard_of(&pair.key)?, decode(&pair.key, &pair.value)))).collect()
 }
 
 /// Grants a shard to a session; the commit mints the fence.

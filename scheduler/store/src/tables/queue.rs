@@ -6,7 +6,7 @@ use compline_core::ids::{ExecutionId, JobId, ShardId, TaskDigest};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{RangeQuery, Read};
-use crate::keys::{KeyBuilder, Table, from_sortable};
+use crate::keys::{KeyBuilder, Table, after, from_sortable};
 use crate::{Stamp, StoreError, Tx};
 
 const DUE: &str = "due";
@@ -156,16 +156,25 @@ impl Part<'_> {
         Ok((part, stamp, Ready::decode(key, value)?))
     }
 
-    /// The first rows. Not part of conflict detection: whoever takes one says so with [`Part::take`].
-    pub async fn first(self, tx: &Tx, limit: usize) -> Result<Vec<(Stamp, Ready)>, StoreError> {
+    /// The first rows behind `last`, each with its place. Not part of conflict detection: whoever takes one says so with [`Part::take`]. One
+    /// that cannot be read is an error of its own.
+    pub async fn first(
+        self,
+        tx: &Tx,
+        last: Option<Stamp>,
+        limit: usize,
+    ) -> Result<Vec<(Stamp, Result<Ready, StoreError>)>, StoreError> {
         let at = self.prefix().len();
-        let (begin, end) = self.prefix().prefix();
+        let (mut begin, end) = self.prefix().prefix();
+        if let Some(last) = last {
+            begin = after(&self.prefix().bytes(&last.0).build());
+        }
         let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
         pairs
             .iter()
             .map(|pair| {
                 let stamp = Stamp(super::key_field(READY, &pair.key, at)?);
-                Ok((stamp, Ready::decode(&pair.key, &pair.value)?))
+                Ok((stamp, Ready::decode(&pair.key, &pair.value)))
             })
             .collect()
     }
@@ -176,4 +185,20 @@ impl Part<'_> {
         tx.depend_on(&key);
         tx.clear(key);
     }
+}
+
+/// The lanes that have anything waiting, found by stepping from one to the next: as many reads as there are such lanes, and at most `limit`.
+pub async fn waiting_lanes(tx: &Tx, limit: usize) -> Result<Vec<String>, StoreError> {
+    let (mut begin, end) = KeyBuilder::new(Table::Ready).prefix();
+    let mut lanes = Vec::new();
+    while lanes.len() < limit {
+        let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
+        let Some(pair) = tx.range(&query).await?.pop() else { break };
+        let name = pair.key[1..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let lane =
+            std::str::from_utf8(name).map_err(|error| StoreError::unreadable(READY, &pair.key, error))?.to_owned();
+        begin = KeyBuilder::new(Table::Ready).name(&lane).prefix().1;
+        lanes.push(lane);
+    }
+    Ok(lanes)
 }

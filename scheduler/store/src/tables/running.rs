@@ -43,20 +43,25 @@ pub fn clear(tx: &Tx, session: SessionId, execution: ExecutionId) {
     tx.clear(key(session, execution));
 }
 
-/// What a session holds, in the order of execution ids, from behind `after_execution`.
+/// What a session holds, in the order of execution ids, from behind `after_execution`: of each its execution, which the key names, and what the
+/// row says.
 pub async fn of_session(
     tx: &Tx,
     session: SessionId,
     after_execution: Option<ExecutionId>,
     limit: usize,
     read: Read,
-) -> Result<Vec<RunningRow>, StoreError> {
+) -> Result<Vec<(ExecutionId, Result<RunningRow, StoreError>)>, StoreError> {
     let (mut begin, end) = KeyBuilder::new(Table::Running).session(session).prefix();
     if let Some(last) = after_execution {
         begin = after(&key(session, last));
     }
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read }).await?;
-    pairs.iter().map(|pair| decode(&pair.key, &pair.value)).collect()
+    pairs.iter().map(|pair| Ok((execution_of(&pair.key)?, decode(&pair.key, &pair.value)))).collect()
+}
+
+fn execution_of(key: &[u8]) -> Result<ExecutionId, StoreError> {
+    Ok(ExecutionId::from_bytes(super::key_field(NAME, key, 1 + SessionId::BYTES)?))
 }
 
 /// The running row with this key and value.
@@ -65,7 +70,7 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<RunningRow, StoreError> {
     let incarnation = u32::from_be_bytes(super::key_field(NAME, value, INCARNATION_AT)?);
     let stamp: [u8; Stamp::BYTES] = super::key_field(NAME, value, STAMP_AT)?;
     Ok(RunningRow {
-        execution: ExecutionId::from_bytes(super::key_field(NAME, key, 1 + SessionId::BYTES)?),
+        execution: execution_of(key)?,
         fence: Fence::new(incarnation, stamp),
         claim: ClaimId::from_bytes(super::key_field(NAME, value, CLAIM_AT)?),
     })

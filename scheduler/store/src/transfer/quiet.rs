@@ -4,6 +4,8 @@
 //! taken for dead, and looks again; on an embedded store the directory's lock is the proof, and it need not wait. Sessions that are over by
 //! that are ended, as a reaper would end them, so that a process that comes back from a long sleep finds its session gone.
 
+use bytes::Bytes;
+
 use super::TransferError;
 use crate::backend::Read;
 use crate::keys::Table;
@@ -12,13 +14,20 @@ use crate::{Store, StoreError, Tx};
 
 /// The nodes and their counters, as they were at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen(Vec<(String, session::Session, u64)>);
+pub struct Seen(Vec<(String, NodeBytes)>);
+
+/// What a node's rows say, session and beat, whether this build can read them or not.
+type NodeBytes = (Bytes, Option<Bytes>);
+
+fn as_bytes(rows: Vec<session::NodeRow>) -> Vec<(String, NodeBytes)> {
+    rows.into_iter().map(|row| (row.node, (row.session_bytes, row.beat_bytes))).collect()
+}
 
 impl Seen {
     /// Looks at all nodes.
     pub async fn look(store: &Store) -> Result<Self, StoreError> {
         let nodes = store.transact(|tx| async move { session::list(&tx, Read::Serializable).await }).await?.value;
-        Ok(Self(nodes))
+        Ok(Self(as_bytes(nodes)))
     }
 
     /// Whether there are no nodes, alive or dead.
@@ -45,7 +54,7 @@ impl Quiet {
     pub async fn establish(store: &Store, seen: &Seen) -> Result<Self, TransferError> {
         let committed = store
             .transact(|tx| async move {
-                let nodes = session::list(&tx, Read::Serializable).await?;
+                let nodes = as_bytes(session::list(&tx, Read::Serializable).await?);
                 if let Some((node, ..)) = nodes.iter().find(|node| !seen.0.contains(node)) {
                     return Ok(Err(TransferError::NodeAlive { node: node.clone() }));
                 }

@@ -20,7 +20,7 @@ use compline_store::keys::{self, Table};
 use compline_store::tables::job::JobRow;
 use compline_store::tables::meta::{self, LAYOUT, Meta};
 use compline_store::tables::queue::{Part, Ready, ZONE_DEFAULT};
-use compline_store::tables::session::{self, Session};
+use compline_store::tables::session::{self, Beat, Session};
 use compline_store::tables::{execution, job, running, task};
 use compline_store::transfer::{ExportOptions, Findings, Imported, Quiet, Seen, Tally, TransferError, export, import};
 use compline_store::{Store, Tx};
@@ -97,16 +97,10 @@ pub async fn fill(store: &Store, seed: u64, size: usize) -> Meant {
 
 /// Begins a node's session.
 pub async fn node(store: &Store, name: &str) {
-    let session = &Session {
-        id: SessionId::new(now(), 5),
-        started_at: now(),
-        roles: vec!["executor".to_owned()],
-        lanes: Vec::new(),
-        version: String::new(),
-    };
+    let session = &Session::new(SessionId::new(now(), 5), now());
     let begun = store.transact(|tx| async move {
-        session::put(&tx, name, session)?;
-        session::put_beat(&tx, name, 1)
+        session::begin(&tx, name, session)?;
+        session::put_beat(&tx, name, &beat(1))
     });
     begun.await.expect("a store");
 }
@@ -230,4 +224,9 @@ pub async fn import_from(store: &Store, path: &Path) -> Result<Imported, Transfe
 
 pub async fn meta_of(store: &Store) -> Option<Meta> {
     store.transact(|tx| async move { meta::get(&tx).await }).await.expect("a store").value
+}
+
+/// A node's beat.
+pub fn beat(counter: u64) -> Beat {
+    Beat { counter, wall: now(), before_took_micros: None, running: Vec::new() }
 }

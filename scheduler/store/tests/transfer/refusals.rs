@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use compline_store::Store;
+use compline_store::tables::session;
 use compline_store::transfer::{ExportOptions, Quiet, Seen, TransferError, export, import, raise_incarnation};
 
-use crate::contents::{dump, embedded, export_to, fill, import_from, memory, node, now, quiet};
+use crate::contents::{beat, dump, embedded, export_to, fill, import_from, memory, node, now, quiet};
 
 async fn set(store: &Store, key: &[u8]) {
     let key = &Bytes::copy_from_slice(key);
@@ -63,7 +64,8 @@ async fn nodes_that_live_or_begin_are_noticed() {
     for name in ["dead-node", "another"] {
         let seen = Seen::look(&store).await.expect("a store");
         assert_eq!(seen.nodes().collect::<Vec<_>>(), ["dead-node"]);
-        let beat = store.transact(|tx| async move { compline_store::tables::session::put_beat(&tx, "dead-node", 2) });
+        let second = &beat(2);
+        let beat = store.transact(|tx| async move { session::put_beat(&tx, "dead-node", second) });
         match name {
             "another" => node(&store, name).await,
             _ => drop(beat.await.expect("a store")),

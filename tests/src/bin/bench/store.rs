@@ -1,21 +1,29 @@
 //! `bench store`: create, tick, claim and complete, as fast as the store takes them. The clock is moved by hand, so that there is always
 //! something due, and nothing is run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cost, Outcome};
 use compline_core::ids::{ClaimId, SessionId, ShardId, TaskDigest};
+use compline_server::config::{LANE_DEFAULT as LANE, StoreLocation};
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
+use compline_server::loops::reach::{Next, Reach};
+use compline_server::metrics::Metrics;
 use compline_server::ops::create::{NewJob, create_job};
 use compline_server::passes::claim::{ClaimRequest, claim};
 use compline_server::passes::complete::{Report, Reported, complete};
 use compline_server::passes::lease::{self, Members};
 use compline_server::passes::{BATCH_MAX, beat, tick};
+use compline_server::stores;
+use compline_store::backend::{RangeQuery, Read};
+use compline_store::keys::Table;
 use compline_store::tables::queue;
 use compline_store::tables::session::Session;
 use futures::future::try_join_all;
@@ -27,7 +35,8 @@ use crate::say;
 use crate::sustained::job;
 
 const NODE: &str = "bench";
-const CLAIMERS: usize = 4;
+/// How many attempts each claimer could run at once: what parts are shared by.
+const WORKERS: u32 = 64;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,6 +46,12 @@ pub struct Args {
     /// How many slots of each are executed.
     #[arg(long, default_value_t = 20)]
     slots: i64,
+    /// How many executors claim from the one lane at once, each as a node of its own.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    claimers: u8,
+    /// Where the store is, such as fdb:/etc/foundationdb/fdb.cluster?prefix=bench/; it must be empty. By default in a directory of its own.
+    #[arg(long)]
+    store: Option<String>,
 }
 
 /// A clock that stands still until it is moved.
@@ -51,8 +66,18 @@ impl Clock for Hand {
 pub async fn run(args: Args) -> Result<Value> {
     let hand = Arc::new(Hand(AtomicI64::new(1_800_000_000)));
     let directory = tempfile::tempdir_in("target")?;
-    let ctx = measure::open(directory.path(), Env::injected(hand.clone(), 1)).await?;
+    let env = Env::injected(hand.clone(), 1);
+    let ctx = match &args.store {
+        None => measure::open(directory.path(), env).await?,
+        Some(store) => {
+            let store = stores::open(&StoreLocation::parse(store)?).await?;
+            Arc::new(Ctx::open(store, env, Arc::new(Metrics::default())).await?)
+        }
+    };
+    let rows = ctx.store.transact(|tx| async move { tx.range(&all_executions(1)).await }).await?.value;
+    ensure!(rows.is_empty(), "the store is not empty: name another prefix");
     let session = begin(&ctx).await?;
+    let claimers = begin_claimers(&ctx, args.claimers).await?;
     let stretch = Stretch::begin(&ctx.store)?;
     stream::iter(0..args.jobs)
         .map(|_| {
@@ -75,13 +100,14 @@ pub async fn run(args: Args) -> Result<Value> {
         hand.0.fetch_add(1, Ordering::SeqCst);
         let ticks = ctx.shards.all().map(|shard| tick_shard(&ctx, session, shard));
         let queued: usize = try_join_all(ticks).await?.into_iter().sum();
-        let executed: usize =
-            try_join_all((0..CLAIMERS).map(|claimer| work(&ctx, session, claimer as u8))).await?.into_iter().sum();
+        let executed: usize = try_join_all(claimers.iter().map(|claimer| work(&ctx, claimer))).await?.into_iter().sum();
         ensure!(queued == executed, "{queued} were queued and {executed} executed");
         executions += executed as u64;
     }
     let mut measured = stretch.end("store", &ctx.store, executions)?;
     measured["jobs"] = json!(args.jobs);
+    measured["claimers"] = json!(args.claimers);
+    measured["keys_per_shard"] = keys_per_shard(&ctx).await?;
     measured["created_per_second"] = created["per_second"].clone();
     ctx.store.close().await?;
     Ok(measured)
@@ -89,10 +115,9 @@ pub async fn run(args: Args) -> Result<Value> {
 
 async fn begin(ctx: &Ctx) -> Result<SessionId> {
     let id = SessionId::new(ctx.env.now(), ctx.env.random_u128());
-    let session =
-        Session { id, started_at: ctx.env.now(), roles: Vec::new(), lanes: Vec::new(), version: String::new() };
-    beat::begin(ctx, NODE, &session).await?;
-    lease::balance(ctx, &Members { node: NODE.to_owned(), session: id, alive: [id].into() }).await?;
+    let session = Session { roles: vec!["scheduler".to_owned()], ..Session::new(id, ctx.env.now()) };
+    beat::begin(ctx, NODE, &session, None).await?;
+    lease::balance(ctx, &Members { node: NODE.to_owned(), session: id, silent: BTreeSet::new() }).await?;
     Ok(id)
 }
 
@@ -104,22 +129,56 @@ async fn tick_shard(ctx: &Ctx, session: SessionId, shard: ShardId) -> Result<usi
     Ok(tick::tick(ctx, session, shard, &rows, now).await?.queued)
 }
 
-async fn work(ctx: &Ctx, session: SessionId, claimer: u8) -> Result<usize> {
-    let lanes = ["default".to_owned()];
+/// An executor as the others see it.
+struct Claimer {
+    node: String,
+    session: SessionId,
+}
+
+async fn begin_claimers(ctx: &Ctx, count: u8) -> Result<Vec<Claimer>> {
+    let mut claimers = Vec::new();
+    for number in 0..count {
+        let claimer = Claimer {
+            node: format!("claimer-{number}"),
+            session: SessionId::new(ctx.env.now(), ctx.env.random_u128()),
+        };
+        let session = Session {
+            roles: vec!["executor".to_owned()],
+            lanes: vec![LANE.to_owned()],
+            workers: WORKERS,
+            ..Session::new(claimer.session, ctx.env.now())
+        };
+        beat::begin(ctx, &claimer.node, &session, None).await?;
+        claimers.push(claimer);
+    }
+    ctx.fleet.look(ctx).await?;
+    Ok(claimers)
+}
+
+/// Claims and completes until nothing waits, as an executor's loop does.
+async fn work(ctx: &Ctx, claimer: &Claimer) -> Result<usize> {
+    let lanes = [LANE.to_owned()];
+    let view = ctx.fleet.latest();
+    let mut reach = Reach::Own;
     let mut executed = 0;
     loop {
+        let parts = reach.lanes(&view, &lanes, claimer.session, ctx.partitions);
         let request = ClaimRequest {
-            node: NODE,
-            session,
-            lanes: &lanes,
+            node: &claimer.node,
+            session: claimer.session,
+            lanes: &parts,
             limit: BATCH_MAX,
             claim: ClaimId::new(ctx.env.random_u128()),
-            first_part: claimer * (ctx.partitions / CLAIMERS as u8).max(1),
             can_run: &|_| true,
         };
         let claimed = claim(ctx, &request).await?.claimed;
-        if claimed.is_empty() {
-            return Ok(executed);
+        match reach.next(!claimed.is_empty(), &parts, ctx.partitions, ctx.env.random_u64()) {
+            Next::Claim(again) => reach = again,
+            Next::AfterOwners(wait) => {
+                tokio::time::sleep(wait).await;
+                reach = Reach::All;
+            }
+            Next::Wait => return Ok(executed),
         }
         let now = ctx.env.now();
         let reports: Vec<Report> = claimed
@@ -137,8 +196,43 @@ async fn work(ctx: &Ctx, session: SessionId, claimer: u8) -> Result<usize> {
                 random: 0,
             })
             .collect();
-        let answers = complete(ctx, NODE, session, &reports).await?;
+        let answers = complete(ctx, &claimer.node, claimer.session, &reports).await?;
         ensure!(answers.iter().all(|answer| *answer == Reported::Recorded), "a report was not recorded");
         executed += answers.len();
     }
+}
+
+/// Every execution row, up to a limit.
+fn all_executions(limit: usize) -> RangeQuery {
+    let table = Table::Execution as u8;
+    let (begin, end) = (Bytes::copy_from_slice(&[table]), Bytes::copy_from_slice(&[table + 1]));
+    RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }
+}
+
+/// How evenly the executions lie over the shards.
+async fn keys_per_shard(ctx: &Ctx) -> Result<Value> {
+    const PAGE: usize = 2_000;
+    let mut counts = Vec::new();
+    for shard in ctx.shards.all() {
+        let prefix =
+            |shard: u32| -> Bytes { [&[Table::Execution as u8][..], &shard.to_be_bytes()[2..]].concat().into() };
+        let (mut begin, end) = (prefix(u32::from(shard.0)), prefix(u32::from(shard.0) + 1));
+        let mut count = 0;
+        loop {
+            let query = &RangeQuery { begin, end: end.clone(), limit: PAGE, reverse: false, read: Read::Snapshot };
+            let page = ctx.store.transact(|tx| async move { tx.range(query).await }).await?.value;
+            count += page.len();
+            let Some(last) = page.last().filter(|_| page.len() == PAGE) else { break };
+            begin = [&last.key[..], &[0]].concat().into();
+        }
+        counts.push(count as f64);
+    }
+    let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+    Ok(json!({
+        "min": counts.iter().copied().fold(f64::INFINITY, f64::min),
+        "max": counts.iter().copied().fold(0.0, f64::max),
+        "mean": measure::round(mean, 1),
+        "stddev": measure::round(variance.sqrt(), 1),
+    }))
 }

@@ -1,9 +1,12 @@
 //! Rules `lease`, `session` and `hasty`: who may act.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::ids::{Fence, SessionId, ShardId};
+use compline_server::fleet::clocks::ClockLimits;
+use compline_store::tables::session::{Session, Standing};
 use tokio::time::Instant;
 
 use super::rows::Commit;
@@ -107,11 +110,15 @@ impl Oracle {
             ensure(before == Some(session.id) || !self.actors.known.contains_key(&session.id), "session", || {
                 format!("{} of {node}, which was over, came back by {}", session.id, self.name(author))
             })?;
+            self.check_aside(node, session)?;
             self.actors.current.insert(node.clone(), session.id);
-            self.actors.known.insert(
-                session.id,
-                Life { author, node: node.clone(), counter: Bytes::new(), moved: moment.landed.at },
-            );
+            // A session that changes what it says of itself has not moved by that.
+            self.actors.known.entry(session.id).or_insert(Life {
+                author,
+                node: node.clone(),
+                counter: Bytes::new(),
+                moved: moment.landed.at,
+            });
         }
         for (node, counter) in &commit.beats {
             let Some(session) = self.actors.current.get(node).copied() else {
@@ -124,6 +131,24 @@ impl Oracle {
                 life.moved = moment.landed.at;
             }
         }
+        Ok(())
+    }
+
+    /// Who stands aside has reason to, and has given up its shards.
+    fn check_aside(&mut self, node: &str, session: &Session) -> Checked {
+        if session.standing != Standing::Aside {
+            return Ok(());
+        }
+        let clocks = &self.world.shape.nodes;
+        let ahead = clocks.iter().find(|shape| shape.name == node).map_or(0, |shape| shape.ahead_micros);
+        // In a run with a clock that is far off all others agree.
+        let off = Duration::from_micros(ahead.unsigned_abs());
+        ensure(off >= ClockLimits::default().aside, "aside", || {
+            format!("{node} stands aside, and its clock is off by {off:?}")
+        })?;
+        let held: Vec<_> = self.actors.leases.iter().filter(|(_, (owner, _))| *owner == session.id).collect();
+        ensure(held.is_empty(), "aside", || format!("{node} stands aside and holds {held:?}"))?;
+        self.seen.stood_aside += 1;
         Ok(())
     }
 

@@ -105,7 +105,9 @@ impl Oracle {
         self.check_acts(running.session, step.commit, "claim", &format!("{id} was claimed"))?;
         self.check_may_go_on(step.before, "claimed")?;
         let kept = running.due == queued.due && running.queued_at == queued.at;
-        ensure(kept && running.claimed_at >= queued.at && running.claimed_at >= queued.due, "early", || {
+        // The claimer's clock may be behind the ticker's.
+        let claimed_at = running.claimed_at + self.world.shape.clock_spread();
+        ensure(kept && claimed_at >= queued.at && claimed_at >= queued.due, "early", || {
             format!("{:?} became {:?}", step.before, step.after)
         })?;
         ensure(self.actors.node(running.session) == Some(&running.node), "claim", || {
@@ -179,7 +181,9 @@ impl Oracle {
         drop(record);
         let started = attempt.started_at.unwrap_or(compline_core::Timestamp::EPOCH);
         ensure(
-            started >= running.due && started >= running.claimed_at && attempt.finished_at >= started,
+            started + self.world.shape.clock_spread() >= running.due
+                && started >= running.claimed_at
+                && attempt.finished_at >= started,
             "early",
             || format!("{attempt:?} of {running:?}"),
         )?;

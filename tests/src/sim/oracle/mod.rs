@@ -20,6 +20,7 @@
 //! | `cancel` | 7 | only what a client cancelled, or what is of a deleted job, is told to stop; it is not tried again, and what was answered CANCELLED stays so |
 //! | `lease` | 5 | only the owner of a shard's lease queues or skips its slots |
 //! | `session` | 5 | a session that is over does nothing and never comes back |
+//! | `aside` | 11 | only a node whose clock really is off by the limit stands aside, and then it holds no shard |
 //! | `hasty` | 12 | nobody else ends a session whose counter moved within the TTL |
 //! | `places` | 1 | after every commit each waiting or running execution has exactly its one place, and nothing else has one |
 //! | `counters` | 10 | a bucket's open counter is the number of its executions that are not terminal |
@@ -128,6 +129,8 @@ pub struct Seen {
     pub withdrawn: u64,
     /// Executions that were asked for, outside of schedules.
     pub asked_for: u64,
+    /// Schedulers that stood aside because of their clocks.
+    pub stood_aside: u64,
     /// Slots past their deadline.
     pub skipped: u64,
     /// Stretches of slots past their deadline.
@@ -187,6 +190,7 @@ enum Ending {
 /// A commit and when it landed.
 struct Moment<'a> {
     landed: &'a Landed,
+    /// What the clock shows that is ahead most.
     wall: Timestamp,
 }
 
@@ -243,7 +247,7 @@ impl Oracle {
             .read(&landed.changes)
             .map_err(|error| Broken { rule: "readable", detail: error.to_string() })?;
         self.seen.commits += 1;
-        let moment = Moment { landed, wall: self.world.clock.at(landed.at) };
+        let moment = Moment { landed, wall: self.world.clock.at(landed.at) + self.world.shape.ahead_max() };
         self.check_retention(&commit, &moment)?;
         self.check_jobs(&commit, &moment)?;
         self.check_withdrawn(&commit)?;

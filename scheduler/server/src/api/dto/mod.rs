@@ -2,6 +2,7 @@
 
 mod dead;
 mod execution;
+mod fleet;
 mod job;
 mod ledger;
 mod schedule;
@@ -15,6 +16,7 @@ use crate::json::Body;
 
 pub use dead::{DeadLetterView, DeadOutcome, DeadRefusal, DeadSelection};
 pub use execution::{AttemptView, CostView, ExecutionView, LogLineView, OutcomeView, TaskOfExecution};
+pub use fleet::{ClockView, LaneView, NodeView};
 pub use job::{
     BackfillRequest, BackfillView, ExponentialBody, JobCreated, JobDefinition, JobDeleted, JobListItem, JobRequest,
     JobView, LimitsBody, MisfireBody, OnFailureBody, OnFailureView, RetryBody, TaskOfJob,
@@ -39,24 +41,6 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next page begins; `null` on the last one. A page may be short, or empty, and still have a next one.
     pub next_cursor: Option<String>,
-}
-
-/// A node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NodeView {
-    /// Its name.
-    pub name: String,
-    /// Its session: its life from its last start on.
-    pub session: String,
-    /// When that began.
-    #[schema(format = DateTime)]
-    pub started_at: String,
-    /// `api`, `scheduler`, `executor`.
-    pub roles: Vec<String>,
-    /// The lanes that it serves.
-    pub lanes: Vec<String>,
-    /// The version of its program.
-    pub version: String,
 }
 
 /// An instant as answers write it.

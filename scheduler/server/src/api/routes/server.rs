@@ -8,11 +8,11 @@ use compline_core::schedule::zone::tzdb_version;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::dto::{NodeView, Page};
+use crate::api::dto::{LaneView, NodeView, Page};
 use crate::api::problem::{ApiError, Kind, Problem};
 use crate::api::query::Params;
-use crate::api::{ApiState, views};
-use crate::ops::query;
+use crate::api::{ApiState, fleet_views};
+use crate::ops::{fleet, query};
 
 /// That the server is there.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,11 +63,20 @@ pub async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], crate::api::openapi_json()).into_response()
 }
 
-/// The nodes of the cluster.
+/// The nodes of the fleet, as this one sees them: those that last, then those that ended within the last hour while it looked.
 #[utoipa::path(get, path = "/v1/nodes", tag = "server", responses((status = 200, body = Page<NodeView>)))]
 pub async fn nodes(State(state): State<ApiState>, uri: Uri) -> Result<Json<Page<NodeView>>, ApiError> {
     Params::read(&uri, &[])?;
-    let nodes = query::nodes(&state.ctx).await?;
-    let items = nodes.iter().map(|(name, session)| views::node(name, session)).collect();
+    let nodes = fleet::nodes(&state.ctx).await?;
+    Ok(Json(Page { items: fleet_views::nodes(&nodes, state.ctx.fleet.own()), next_cursor: None }))
+}
+
+/// The lanes that a live node serves or that have something waiting.
+#[utoipa::path(get, path = "/v1/lanes", tag = "server", responses((status = 200, body = Page<LaneView>)))]
+pub async fn lanes(State(state): State<ApiState>, uri: Uri) -> Result<Json<Page<LaneView>>, ApiError> {
+    Params::read(&uri, &[])?;
+    let lanes = fleet::lanes(&state.ctx).await?;
+    let now = state.ctx.env.now();
+    let items = lanes.iter().map(|(name, lane)| fleet_views::lane(name, lane, now)).collect();
     Ok(Json(Page { items, next_cursor: None }))
 }
