@@ -75,7 +75,10 @@ impl Env {
     }
 
     fn with(clock: Arc<dyn Clock>, random: fastrand::Rng) -> Self {
-        Self { clock, course: Arc::default(), random: Arc::new(Mutex::new(random)), gate: None }
+        let env = Self { clock, course: Arc::default(), random: Arc::new(Mutex::new(random)), gate: None };
+        // The first reading is believed, so it is taken at once: a step before anybody asks is a step too.
+        env.now();
+        env
     }
 
     /// The same, with a gate that every task of the node passes through: by it the whole node is stopped or ended, as a process would be.

@@ -288,9 +288,12 @@ impl Runner for Runs {
     }
 
     async fn run(&self, _: &Run, cancel: &CancellationToken) -> Ran {
-        if self.endless {
+        let outcome = if self.endless {
             cancel.cancelled().await;
-        }
-        Ran { outcome: Outcome::Ok, cost: Cost::default(), output: None, logs: Vec::new() }
+            Outcome::Cancelled
+        } else {
+            Outcome::Ok
+        };
+        Ran { outcome, cost: Cost::default(), output: None, logs: Vec::new() }
     }
 }
