@@ -1,5 +1,7 @@
 //! `compline admin`: what is done to a store itself, not through a server.
 
+mod transfer;
+
 use compline_store::Store;
 use compline_store::check::{Report, check};
 use serde_json::json;
@@ -15,20 +17,28 @@ use crate::stores;
 pub async fn command(command: AdminCommand, out: &Out) -> Result<(), CliError> {
     match command {
         AdminCommand::Check { store } => check_store(&store, out).await,
+        AdminCommand::Export(args) => transfer::export_store(&args, out).await,
+        AdminCommand::Import(args) => transfer::import_store(&args, out).await,
+        AdminCommand::RaiseIncarnation(args) => transfer::raise_store(&args, out).await,
     }
 }
 
 /// Opens a store that is there. A directory that holds none is refused, and stays as it is.
 async fn open(location: &str) -> Result<Store, CliError> {
     let location = StoreLocation::parse(location)?;
-    fdb::become_linked(&location)?;
     if let StoreLocation::Embedded(directory) = &location
         && !directory.join("db").is_dir()
     {
         return Err(CliError::failed(format!("there is no store in {}", directory.display()))
             .with_hint("name the directory that `compline serve --store` was given"));
     }
-    stores::open(&location).await.map_err(fdb::not_opened)
+    open_or_create(&location).await
+}
+
+/// Opens a store, or makes one.
+async fn open_or_create(location: &StoreLocation) -> Result<Store, CliError> {
+    fdb::become_linked(location)?;
+    stores::open(location).await.map_err(fdb::not_opened)
 }
 
 async fn check_store(location: &str, out: &Out) -> Result<(), CliError> {

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use compline_core::schedule::{Fold, Gap};
 
-pub use admin::AdminCommand;
+pub use admin::{AdminCommand, QuietArgs, TransferArgs};
 pub use retention::RetentionArgs;
 
 /// Schedules WebAssembly tasks, and runs them on time.

@@ -167,6 +167,20 @@ impl Out {
         bar.with_message(message.to_owned())
     }
 
+    /// A progress bar over rows, of which there are `total` if that is known. It shows only on a terminal.
+    pub fn rows_bar(&self, message: &'static str, total: Option<u64>) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(total, self.draw_target());
+        let style = if total.is_some() {
+            "{msg} {bar:30} {pos}/{len} rows {per_sec}"
+        } else {
+            "{spinner} {msg} {pos} rows {per_sec}"
+        };
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
+        bar.with_message(message)
+    }
+
     /// A sign of life while something of unknown length goes on. It shows only on a terminal.
     pub fn spinner(&self, message: &str) -> ProgressBar {
         let spinner = ProgressBar::with_draw_target(None, self.draw_target());

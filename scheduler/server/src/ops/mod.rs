@@ -11,4 +11,5 @@ pub mod plan;
 pub mod query;
 pub mod schema;
 pub mod tasks;
+pub mod transfer;
 pub mod trigger;

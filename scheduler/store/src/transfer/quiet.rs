@@ -30,6 +30,19 @@ impl Seen {
         Ok(Self(as_bytes(nodes)))
     }
 
+    /// [`TransferError::NodeAlive`] if a counter has moved, or a node has begun, since then.
+    pub async fn still_stands(&self, store: &Store) -> Result<(), TransferError> {
+        let now = Self::look(store).await?;
+        self.refuse_others(&now.0)
+    }
+
+    fn refuse_others(&self, nodes: &[(String, NodeBytes)]) -> Result<(), TransferError> {
+        match nodes.iter().find(|node| !self.0.contains(node)) {
+            Some((node, ..)) => Err(TransferError::NodeAlive { node: node.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether there are no nodes, alive or dead.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -55,8 +68,8 @@ impl Quiet {
         let committed = store
             .transact(|tx| async move {
                 let nodes = as_bytes(session::list(&tx, Read::Serializable).await?);
-                if let Some((node, ..)) = nodes.iter().find(|node| !seen.0.contains(node)) {
-                    return Ok(Err(TransferError::NodeAlive { node: node.clone() }));
+                if let Err(alive) = seen.refuse_others(&nodes) {
+                    return Ok(Err(alive));
                 }
                 nodes.iter().for_each(|(node, ..)| session::clear(&tx, node));
                 // A tick depends on its lease's row, so one that was frozen in the middle can't commit any more.

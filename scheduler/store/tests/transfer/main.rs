@@ -4,6 +4,8 @@
 
 mod contents;
 mod damage;
+#[cfg(feature = "foundationdb")]
+mod foundationdb;
 mod refusals;
 mod resume;
 mod round_trip;
