@@ -70,12 +70,12 @@ pub(super) async fn check_tenant_jobs(tx: &Tx, pairs: &[KeyValue], notes: &mut N
     expect_jobs(tx, &owned, notes).await
 }
 
-pub(super) async fn check_finished(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
-    let mut owned = Vec::with_capacity(pairs.len());
+pub(super) async fn check_finished(_tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
     for KeyValue { key, .. } in pairs {
-        owned.extend(notes.read(key, finished::decode(key)).map(|(_, id)| (key, id)));
+        // A job whose end moved has a note in two hours, and goes at the first: the second is cleared when its own hour is looked at.
+        notes.read(key, finished::decode(key));
     }
-    expect_jobs(tx, &owned, notes).await
+    Ok(())
 }
 
 pub(super) async fn check_ledger(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
