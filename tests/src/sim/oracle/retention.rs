@@ -16,14 +16,16 @@ impl Oracle {
         compline_core::Timestamp::from_unix_seconds(end) + self.world.shape.retention.age <= moment.wall
     }
 
-    /// How many of its job's ended executions of its kind have a later slot, removed ones included.
+    /// How many of its job's ended executions of its kind are no older, removed ones included: by their slot, as the history is sorted, or by
+    /// their id, as the failures are. Two can have one slot, when somebody asked for it once more.
     fn newer(&self, id: ExecutionId) -> usize {
         let Some(row) = self.executions.get(&id) else { return 0 };
         let failed = matches!(row.execution.state, State::Failed { .. });
         let newer = self.executions.values().filter(|other| {
             let other = &other.execution;
             other.job == row.execution.job
-                && other.slot > row.execution.slot
+                && other.id != id
+                && (other.slot >= row.execution.slot || other.id > id)
                 && matches!(other.state, State::Failed { .. }) == failed
         });
         newer.count()
