@@ -5,7 +5,7 @@
 //! ranges and the places where FIFOs begin are ours.
 //!
 //! The directory holds `db/` (fjall's), `durable` (the highest version that was acknowledged), `lock`, and `torn-tail`, what the last crash left of
-//! a commit that was never acknowledged. Before fjall opens it, [`survey`] reads the journal: damage is refused with all files as they are.
+//! a commit that was never acknowledged. Before fjall opens it, `survey` reads the journal: damage is refused with all files as they are.
 
 mod committer;
 mod database;
