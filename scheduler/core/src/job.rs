@@ -185,6 +185,11 @@ impl Overlap {
         }
     }
 
+    /// Whether a slot that comes ends what is live.
+    pub const fn ends_others(self) -> bool {
+        matches!(self, Self::CancelOther | Self::TerminateOther)
+    }
+
     /// How many executions may be live at once; `None` for any number. Only where there is a limit are live executions counted.
     pub const fn live_max(self) -> Option<u32> {
         match self {

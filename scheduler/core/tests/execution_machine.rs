@@ -1,7 +1,6 @@
-//! The state machine under random events, and the plan of a tick under random outages: what must hold whatever happens.
+//! The state machine under random events: what must hold whatever happens.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::Timestamp;
@@ -9,12 +8,7 @@ use compline_core::execution::{
     Cause, Cost, Event, Execution, Finish, IllegalTransition, Outcome, State, WORKERS_LOST_MAX,
 };
 use compline_core::ids::{ClaimId, ExecutionId, Fence, JobId, SessionId, ShardCount};
-use compline_core::job::{JobRun, JobState, Misfire, MisfirePolicy};
 use compline_core::ledger::SkipReason;
-use compline_core::schedule::Schedule;
-use compline_core::schedule::cron::CronExpr;
-use compline_core::schedule::zone::Zone;
-use compline_core::tick::{Action, DueItem, JobView, Snapshot, first_execution, plan, planned_slot};
 use proptest::prelude::*;
 
 fn at(seconds: i64) -> Timestamp {
@@ -170,71 +164,6 @@ proptest! {
         let next = world.execution.apply(&report).expect("the first report");
         world.take(next);
         prop_assert_eq!(world.execution.apply(&report), Err(IllegalTransition::AlreadyReported));
-    }
-
-    /// An outage of any length over a job of any period: every slot is queued, or skipped, or in a missed stretch, and none twice.
-    #[test]
-    fn an_outage_accounts_for_every_slot(
-        period in prop::sample::select(vec![1u32, 5, 10, 60]),
-        outage in 0i64..3_000,
-        deadline in 0u64..2_000,
-        cap in prop_oneof![1u32..20, Just(1_000)],
-    ) {
-        let text = if period == 60 { "0 * * * * *".to_owned() } else { format!("*/{period} * * * * *") };
-        let schedule = Arc::new(Schedule::cron(CronExpr::parse(&text).expect("a schedule"), Zone::utc()));
-        let shards = ShardCount::new(16);
-        let job = JobId::new(at(0), 3);
-        let first = Timestamp::from(schedule.next_after(at(0).to_utc()).expect("a slot"));
-        let mut execution = first_execution(job, first, shards);
-        let mut run = JobRun { next: Some(planned_slot(&execution)), ..JobRun::default() };
-        let now = at(outage);
-        // What should run, counted the slow way.
-        let mut expected = BTreeSet::new();
-        let mut slot = first;
-        while slot <= now {
-            if now.saturating_since(slot) <= Duration::from_secs(deadline) {
-                expected.insert(slot);
-            }
-            slot = schedule.next_after(slot.to_utc()).expect("a slot").into();
-        }
-        while expected.len() > cap as usize {
-            expected.pop_first();
-        }
-        let misfire = Misfire { policy: MisfirePolicy::RunAll, deadline: Duration::from_secs(deadline), cap };
-        let (mut queued, mut skipped, mut missed) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        loop {
-            let due = planned_slot(&execution).due;
-            let view = JobView { id: job, state: JobState::Active, schedule: schedule.clone(), misfire, run: run.clone() };
-            let item = DueItem { id: execution.id, due, execution: Some(execution.clone()), job: Some(view) };
-            let plan = plan(&Snapshot { items: vec![item], partitions: 8, shards }, now);
-            prop_assert_eq!(plan.decisions.len(), usize::from(due <= now), "decided early, or not at all");
-            let Some(decision) = plan.decisions.into_iter().next() else { break };
-            let advance = match decision.action {
-                Action::Queue { execution, advance } => {
-                    prop_assert!(queued.insert(execution.slot));
-                    advance
-                }
-                Action::End { execution, advance } => {
-                    prop_assert!(skipped.insert(execution.slot));
-                    advance
-                }
-                Action::Drop(stale) => return Err(TestCaseError::fail(format!("{stale:?}"))),
-            };
-            let advance = advance.expect("a recurring job goes on");
-            missed.extend(advance.missed);
-            run = advance.run;
-            execution = advance.next.expect("a next slot");
-        }
-        let mut slot = first;
-        while slot <= now {
-            let in_stretch = missed.iter().filter(|missed| missed.from <= slot && slot < missed.until).count();
-            let times = usize::from(queued.contains(&slot)) + usize::from(skipped.contains(&slot)) + in_stretch;
-            prop_assert_eq!(times, 1, "slot {} is accounted for {} times", slot, times);
-            slot = schedule.next_after(slot.to_utc()).expect("a slot").into();
-        }
-        prop_assert_eq!(&queued, &expected);
-        prop_assert!(missed.len() <= 1, "an outage is one stretch");
-        prop_assert_eq!(run.starts, queued.len() as u64);
     }
 }
 

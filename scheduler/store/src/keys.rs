@@ -34,6 +34,8 @@
 //! 0x26    bell       kind, number or lane                           counter (i64)       create, tick, complete,watches
 //!                                                                                       lease
 //! 0x27    cancel     session, execution id                          fence, claim        cancel                 executors, reap
+//! 0x28    live       job id, 0, execution id                        -                   tick                   tick, complete, reap,
+//!                    job id, 1, due micros, execution id            scheduled?                                 cancel
 //! 0x30    history    job id, slot micros, execution id              -                   create, trigger, tick, sweep, api
 //!                                                                                       edits
 //! 0x31    all runs   tenant 0 execution id                          -                   the same               api
@@ -99,6 +101,7 @@ tables! {
     Lease = 0x25,
     Bell = 0x26,
     Cancel = 0x27,
+    Live = 0x28,
     History = 0x30,
     AllRuns = 0x31,
     Failed = 0x32,
@@ -147,6 +150,7 @@ impl Table {
             Self::Lease => "lease",
             Self::Bell => "bell",
             Self::Cancel => "cancel",
+            Self::Live => "live",
             Self::History => "history",
             Self::AllRuns => "all runs",
             Self::Failed => "failed",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{Bounds, Job, Overlap, RunLimits, TaskRef};
+use compline_core::job::{Bounds, Job, RunLimits, TaskRef};
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
 use compline_server::metrics::Metrics;
@@ -99,7 +99,7 @@ fn new_job(
         parameters: Bytes::new(),
         lane: model.lane.to_owned(),
         misfire: model.misfire(),
-        overlap: Overlap::default(),
+        overlap: model.overlap,
         splay: Duration::ZERO,
         bounds: Bounds::default(),
         retry: model.retry(),

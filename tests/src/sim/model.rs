@@ -1,10 +1,11 @@
 //! What a client means by a job, in the simulator's own words: which slots it has, and what is due after a failure. Nothing here asks the code
 //! under test.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use compline_core::Timestamp;
-use compline_core::job::{Misfire, MisfirePolicy};
+use compline_core::job::{Misfire, MisfirePolicy, Overlap};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 
@@ -23,6 +24,8 @@ pub struct JobModel {
     pub deadline: Duration,
     /// The lane.
     pub lane: &'static str,
+    /// What happens to a slot while earlier executions are live.
+    pub overlap: Overlap,
 }
 
 /// When a job runs.
@@ -58,6 +61,19 @@ impl JobModel {
             retries: retries.collect(),
             deadline: Duration::from_millis(*pick(rng, &[1_500, 4_000, 3_600_000, 3_600_000])),
             lane: if rng.u8(0..4) == 0 { LANE_APART } else { LANE },
+            overlap: *pick(
+                rng,
+                &[
+                    Overlap::Allow,
+                    Overlap::Allow,
+                    Overlap::AllowUpTo(NonZeroU32::MIN.saturating_add(1)),
+                    Overlap::Skip,
+                    Overlap::BufferOne,
+                    Overlap::BufferAll,
+                    Overlap::CancelOther,
+                    Overlap::TerminateOther,
+                ],
+            ),
         }
     }
 

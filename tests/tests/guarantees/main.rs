@@ -7,6 +7,7 @@ mod clock;
 mod failure;
 mod meddle;
 mod nodes;
+mod overlap;
 mod versions;
 mod world;
 

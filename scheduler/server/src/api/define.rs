@@ -1,6 +1,7 @@
 //! From a request to a job: every field checked, every default filled in.
 
 mod after;
+mod policies;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,23 +9,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{Bounds, Job, Misfire, MisfirePolicy, OnFailure, Overlap, RunLimits, TaskRef};
+use compline_core::job::{Job, OnFailure, RunLimits, TaskRef};
 use compline_core::schedule::cron::CronError;
 use compline_core::schedule::retry::RetryRule;
 use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
-use compline_core::time::{duration, instant};
+use compline_core::time::duration;
+use compline_core::time::instant::{self, InstantError};
 use serde_json::value::RawValue;
 
 use self::after::{OnFailureChecked, read_on_failure, read_retry};
-use super::dto::{JobRequest, LimitsBody, MisfireBody, ScheduleBody};
+pub use self::policies::Policies;
+use super::dto::{JobRequest, LimitsBody, ScheduleBody};
 use crate::config::{Ceilings, LANE_DEFAULT};
 use crate::refusal::{Refusal, near, quoted};
 use crate::words::{self, LABEL_VALUE_CHARS_MAX, LABELS_MAX, TITLE_CHARS_MAX, TaskName};
 
 /// The least memory that an attempt can be given: one page.
 const MEMORY_BYTES_MIN: u64 = 64 << 10;
-/// The most late slots of one job that may run after an outage.
-const MISFIRE_CAP_MAX: u32 = 100_000;
 
 /// A request whose fields are all sound.
 #[derive(Debug, Clone)]
@@ -40,7 +41,7 @@ pub struct Checked {
     spec: ScheduleSpec,
     schedule: Schedule,
     lane: String,
-    misfire: Misfire,
+    policies: Policies,
     retry: RetryRule,
     limits: RunLimits,
     labels: BTreeMap<String, String>,
@@ -65,21 +66,9 @@ pub struct Birth {
 impl Checked {
     /// Checks everything that needs neither the store nor the time.
     pub fn read(request: JobRequest, ceilings: &Ceilings) -> Result<Self, Refusal> {
-        refuse_unsupported(&request)?;
-        let JobRequest {
-            name,
-            task,
-            schedule,
-            parameters,
-            lane,
-            misfire,
-            retry,
-            limits,
-            on_failure,
-            labels,
-            paused,
-            ..
-        } = request;
+        let rules = policies::read(&request)?;
+        let JobRequest { name, task, schedule, parameters, lane, retry, limits, on_failure, labels, paused, .. } =
+            request;
         let name = name.filter(|name| !name.is_empty());
         if let Some(name) = &name {
             words::title("name", name, TITLE_CHARS_MAX)?;
@@ -87,6 +76,7 @@ impl Checked {
         let lane = lane.unwrap_or_else(|| LANE_DEFAULT.to_owned());
         words::lane("lane", &lane)?;
         let (spec, schedule) = read_schedule(schedule)?;
+        let policies = rules.for_schedule(&schedule, spec.time_zone.is_some())?;
         let checked = Self {
             task: TaskName::parse("task", &task)?,
             reference: task,
@@ -95,7 +85,7 @@ impl Checked {
             schedule,
             parameters: read_parameters("parameters", parameters, ceilings)?,
             lane,
-            misfire: read_misfire(misfire.unwrap_or_default())?,
+            policies,
             retry: read_retry(retry.unwrap_or_default())?,
             limits: read_limits(limits.unwrap_or_default(), ceilings)?,
             on_failure: on_failure.map(|body| read_on_failure(body, ceilings)).transpose()?,
@@ -129,46 +119,25 @@ impl Checked {
     }
 
     /// Refuses a schedule that is over: an edit runs no slot of the past.
-    pub fn check_to_come(&self, now: Timestamp) -> Result<(), Refusal> {
+    pub fn check_to_come(&self, job: JobId, now: Timestamp) -> Result<(), Refusal> {
         match &self.schedule {
             Schedule::Once(at) if Timestamp::from(*at) <= now => Err(Refusal::new(
                 "schedule.value",
                 format!("{} is over, and an edit runs no slot that is", instant::format(*at)),
             )
             .hint("give an instant to come, or trigger the job")),
-            Schedule::Cron { expr, .. } if self.schedule.next_after(now.to_utc()).is_none() => {
-                Err(cron_refusal("schedule.value", &expr.never_again()))
-            }
-            Schedule::Now | Schedule::Once(_) | Schedule::Cron { .. } => Ok(()),
+            Schedule::Now | Schedule::Once(_) | Schedule::Cron { .. } => self.check_ahead(job, now),
         }
     }
 
-    /// Refuses a schedule that has nothing ahead: a `ONCE` further in the past than the misfire deadline allows, a cron expression whose last
-    /// instant is over.
-    pub fn check_ahead(&self, now: Timestamp) -> Result<(), Refusal> {
-        let first = self.schedule.first_after(now.to_utc()).map(Timestamp::from);
-        match (&self.schedule, first) {
-            (Schedule::Cron { expr, .. }, None) => return Err(cron_refusal("schedule.value", &expr.never_again())),
-            (Schedule::Once(at), _) => {
-                let late = now.saturating_since((*at).into());
-                if late > self.misfire.deadline {
-                    let deadline = duration::format(self.misfire.deadline);
-                    let detail = format!(
-                        "{} is over by {}, and a slot later than the misfire deadline ({deadline}) does not run",
-                        instant::format(*at),
-                        duration::format(Duration::from_secs(late.as_secs())),
-                    );
-                    return Err(Refusal::new("schedule.value", detail)
-                        .hint("give an instant to come, use {\"type\":\"NOW\"}, or raise `misfire.deadline`"));
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+    /// Refuses a job that would have nothing to do, see [`Policies::check_first`].
+    pub fn check_ahead(&self, job: JobId, now: Timestamp) -> Result<(), Refusal> {
+        self.policies.check_first(job, &self.schedule, now)
     }
 
     /// The job.
     pub fn into_job(self, birth: Birth) -> Job {
+        let Policies { misfire, overlap, splay, bounds } = self.policies;
         Job {
             id: birth.id,
             tenant: birth.tenant,
@@ -177,10 +146,10 @@ impl Checked {
             schedule: self.spec,
             parameters: self.parameters,
             lane: self.lane,
-            misfire: self.misfire,
-            overlap: Overlap::default(),
-            splay: Duration::ZERO,
-            bounds: Bounds::default(),
+            misfire,
+            overlap,
+            splay,
+            bounds,
             retry: self.retry,
             limits: self.limits,
             on_failure: birth.on_failure.map(|task| OnFailure {
@@ -194,47 +163,27 @@ impl Checked {
 
     fn check_lifetime(&self, ceilings: &Ceilings) -> Result<(), Refusal> {
         let attempts = self.limits.timeout.saturating_mul(self.retry.attempts_max());
-        let lifetime = self.misfire.deadline.saturating_add(self.retry.span_max()).saturating_add(attempts);
+        let late = self.policies.misfire.lateness_max().saturating_add(self.policies.splay);
+        let lifetime = late.saturating_add(self.retry.span_max()).saturating_add(attempts);
         if lifetime < ceilings.lifetime {
             return Ok(());
         }
         let detail = format!(
-            "`misfire.deadline`, `retry` and the `limits.timeout` of each attempt together may take {}, and an execution is kept for {} (the server's \
-             `retention.age`)",
+            "`splay`, `misfire.deadline`, `retry` and the `limits.timeout` of each attempt together may take {}, and an execution is kept for {} (the \
+             server's `retention.age`)",
             duration::format(lifetime),
             duration::format(ceilings.lifetime)
         );
-        let field = if self.misfire.deadline > ceilings.lifetime / 2 { "misfire.deadline" } else { "retry.delays" };
+        let half = ceilings.lifetime / 2;
+        let field = match &self.policies {
+            policies if policies.splay > half => "splay",
+            policies if policies.misfire.deadline > half => "misfire.deadline",
+            _ => "retry.delays",
+        };
         Err(Refusal::new(field, detail).hint(
-            "shorten `misfire.deadline`, `retry.delays` or `limits.timeout`, or let the server keep history for longer",
+            "shorten `splay`, `misfire.deadline`, `retry.delays` or `limits.timeout`, or let the server keep history for longer",
         ))
     }
-}
-
-/// Fields that have one value in this version. Another is refused, so that nobody relies on what would not happen.
-fn refuse_unsupported(request: &JobRequest) -> Result<(), Refusal> {
-    only("overlap", request.overlap.as_deref(), "allow")?;
-    if let Some(text) = &request.splay
-        && !read_duration("splay", text)?.is_zero()
-    {
-        return Err(unsupported("splay", &quoted(text), "`0s`"));
-    }
-    if let Some(misfire) = &request.misfire {
-        only("misfire.policy", misfire.policy.as_deref(), "run_all")?;
-    }
-    Ok(())
-}
-
-fn only(field: &str, given: Option<&str>, known: &str) -> Result<(), Refusal> {
-    match given {
-        Some(given) if given != known => Err(unsupported(field, &quoted(given), &format!("`{known}`"))),
-        _ => Ok(()),
-    }
-}
-
-fn unsupported(field: &str, given: &str, known: &str) -> Refusal {
-    Refusal::new(field, format!("{given} is not available: this version has only the default, {known}"))
-        .hint(format!("use {known}, or leave the field out"))
 }
 
 fn read_schedule(body: ScheduleBody) -> Result<(ScheduleSpec, Schedule), Refusal> {
@@ -250,10 +199,7 @@ pub fn schedule_refusal(prefix: &str, error: &ScheduleError) -> Refusal {
     let field = format!("{prefix}{}", error.field());
     match error {
         ScheduleError::Cron(cron) => cron_refusal(&field, cron),
-        ScheduleError::Instant(wrong) => {
-            Refusal::new(field, format!("{} is not an instant: {}", quoted(&wrong.text), wrong.detail))
-                .hint(&wrong.hint)
-        }
+        ScheduleError::Instant(wrong) => instant_refusal(&field, wrong),
         ScheduleError::Zone(_) | ScheduleError::Missing { .. } | ScheduleError::Unused { .. } => {
             let text = error.to_string();
             match text.split_once("; ") {
@@ -262,6 +208,10 @@ pub fn schedule_refusal(prefix: &str, error: &ScheduleError) -> Refusal {
             }
         }
     }
+}
+
+fn instant_refusal(field: &str, wrong: &InstantError) -> Refusal {
+    Refusal::new(field, format!("{} is not an instant: {}", quoted(&wrong.text), wrong.detail)).hint(&wrong.hint)
 }
 
 /// A refused cron text.
@@ -277,21 +227,6 @@ fn read_parameters(field: &str, parameters: Option<Box<RawValue>>, ceilings: &Ce
         return Err(Refusal::new(field, detail).hint("store the data elsewhere and pass a reference to it"));
     }
     Ok(Bytes::copy_from_slice(text.as_bytes()))
-}
-
-fn read_misfire(body: MisfireBody) -> Result<Misfire, Refusal> {
-    let default = Misfire::default();
-    let deadline = match &body.deadline {
-        Some(text) => read_duration("misfire.deadline", text)?,
-        None => default.deadline,
-    };
-    let cap = body.cap.unwrap_or(default.cap);
-    if !(1..=MISFIRE_CAP_MAX).contains(&cap) {
-        let detail = format!("{cap} is not from 1 to {MISFIRE_CAP_MAX}");
-        return Err(Refusal::new("misfire.cap", detail)
-            .hint("it is how many late slots run at most after an outage, the newest ones"));
-    }
-    Ok(Misfire { policy: MisfirePolicy::RunAll, deadline, cap })
 }
 
 fn read_limits(body: LimitsBody, ceilings: &Ceilings) -> Result<RunLimits, Refusal> {

@@ -2,7 +2,7 @@
 
 use compline_core::Timestamp;
 use compline_core::execution::{Attempt, Cost, Execution, Outcome, State};
-use compline_core::job::{Job, JobState, TaskRef};
+use compline_core::job::{Job, JobState, Misfire, MisfirePolicy, Overlap, TaskRef};
 use compline_core::schedule::retry::RetryRule;
 use compline_core::time::duration;
 use compline_runtime::ComponentInfo;
@@ -188,6 +188,7 @@ pub fn job(seen: &JobSeen, next_fires: &[Timestamp], recent: &[ExecutionSeen]) -
         created_at: instant(seen.parsed.job.created_at),
         definition: JobDefinition { paused, ..definition(&seen.parsed.job) },
         starts: seen.run.starts,
+        finished_reason: seen.finished_reason().map(str::to_owned),
         next_fires: next_fires.iter().copied().map(instant).collect(),
         recent_executions: recent.iter().map(execution).collect(),
     }
@@ -217,6 +218,15 @@ fn task_view(task: &TaskRef) -> TaskOfJob {
     TaskOfJob { name: task.name.clone(), reference: task.reference.clone(), digest: task.digest.to_string() }
 }
 
+/// The misfire rule: what its policy does not look at is left out.
+fn misfire(misfire: &Misfire) -> MisfireBody {
+    MisfireBody {
+        policy: Some(misfire.policy.as_str().to_owned()),
+        deadline: (misfire.policy != MisfirePolicy::Skip).then(|| duration::format(misfire.deadline)),
+        cap: (misfire.policy == MisfirePolicy::RunAll).then_some(misfire.cap),
+    }
+}
+
 fn definition(job: &Job) -> JobDefinition {
     let retry = match &job.retry {
         RetryRule::Delays(delays) => RetryBody {
@@ -241,13 +251,16 @@ fn definition(job: &Job) -> JobDefinition {
         schedule: ScheduleBody::from(&job.schedule),
         parameters: bytes_as_json(&job.parameters),
         lane: job.lane.clone(),
-        misfire: MisfireBody {
-            policy: Some(job.misfire.policy.as_str().to_owned()),
-            deadline: Some(duration::format(job.misfire.deadline)),
-            cap: Some(job.misfire.cap),
-        },
+        misfire: misfire(&job.misfire),
         overlap: job.overlap.as_str().to_owned(),
+        max_concurrent: match job.overlap {
+            Overlap::AllowUpTo(max) => Some(max.get()),
+            _ => None,
+        },
         splay: duration::format(job.splay),
+        starts_at: job.bounds.starts_at.map(instant),
+        ends_at: job.bounds.ends_at.map(instant),
+        max_runs: job.bounds.max_runs,
         retry,
         limits: LimitsBody {
             fuel: Some(job.limits.fuel),
@@ -271,15 +284,23 @@ pub fn request(job: &Job) -> JobRequest {
         schedule,
         parameters,
         lane,
-        misfire,
+        mut misfire,
         overlap,
+        max_concurrent,
         splay,
+        starts_at,
+        ends_at,
+        max_runs,
         retry,
         limits,
         on_failure,
         labels,
         ..
     } = definition(job);
+    // A default that nobody chose does not keep an edit from naming a policy that has no use for it.
+    let default = Misfire::default();
+    misfire.deadline = misfire.deadline.filter(|_| job.misfire.deadline != default.deadline);
+    misfire.cap = misfire.cap.filter(|cap| *cap != default.cap);
     JobRequest {
         name,
         task: task.reference,
@@ -288,7 +309,11 @@ pub fn request(job: &Job) -> JobRequest {
         lane: Some(lane),
         misfire: Some(misfire),
         overlap: Some(overlap),
+        max_concurrent,
         splay: Some(splay),
+        starts_at,
+        ends_at,
+        max_runs,
         retry: Some(retry),
         limits: Some(limits),
         on_failure: on_failure

@@ -425,9 +425,33 @@ pub struct JobCreateArgs {
     /// The queue that its runs wait in
     #[arg(long, value_name = "LANE")]
     pub lane: Option<String>,
+    /// Which late slots run: run_all, run_latest or skip [default: run_all]
+    #[arg(long, value_name = "POLICY")]
+    pub misfire: Option<String>,
     /// Slots later than this do not run [default: 1h]
     #[arg(long, value_name = "DURATION")]
     pub misfire_deadline: Option<String>,
+    /// With run_all: how many late slots run at most, the newest ones [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub misfire_cap: Option<u32>,
+    /// What a slot does while an earlier run is live: allow, skip, buffer_one, buffer_all, cancel_other or terminate_other [default: allow]
+    #[arg(long, value_name = "RULE")]
+    pub overlap: Option<String>,
+    /// With allow: how many runs may be live at once; slots beyond that wait
+    #[arg(long, value_name = "N")]
+    pub max_concurrent: Option<u32>,
+    /// A window over which starts are spread, such as 2m [default: 0s]
+    #[arg(long, value_name = "DURATION", conflicts_with = "now")]
+    pub splay: Option<String>,
+    /// No slot before this instant
+    #[arg(long, value_name = "T", conflicts_with_all = ["now", "at"])]
+    pub start: Option<String>,
+    /// No slot after this instant
+    #[arg(long, value_name = "T", conflicts_with_all = ["now", "at"])]
+    pub end: Option<String>,
+    /// How many slots run at the most; those that are skipped don't count
+    #[arg(long, value_name = "N", conflicts_with_all = ["now", "at"])]
+    pub max_runs: Option<u64>,
     /// The delays before each retry, such as 10s,1m,10m (the default); none for no retry
     #[arg(long, value_name = "DURATIONS")]
     pub retry_delays: Option<String>,

@@ -11,8 +11,8 @@ use super::args::{JobActionArgs, JobCommand, JobCreateArgs, OutputFormat};
 use super::out::Out;
 use super::{CliError, input, listing, run};
 use crate::api::dto::{
-    BackfillRequest, BackfillView, ExecutionView, ExponentialBody, JobCreated, JobDeleted, JobListItem, JobRequest,
-    JobView, LedgerItem, LimitsBody, MisfireBody, Nothing, OnFailureBody, Page, RetryBody, ScheduleBody,
+    BackfillRequest, BackfillView, ExecutionView, ExponentialBody, JobCreated, JobDefinition, JobDeleted, JobListItem,
+    JobRequest, JobView, LedgerItem, LimitsBody, MisfireBody, Nothing, OnFailureBody, Page, RetryBody, ScheduleBody,
 };
 use crate::client::{Client, Reply};
 use crate::refusal::{Refusal, quoted};
@@ -231,17 +231,20 @@ fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
             Some(OnFailureBody { task, parameters })
         }
     };
-    let misfire =
-        args.misfire_deadline.map(|deadline| MisfireBody { deadline: Some(deadline), ..MisfireBody::default() });
+    let misfire = MisfireBody { policy: args.misfire, deadline: args.misfire_deadline, cap: args.misfire_cap };
     Ok(JobRequest {
         name: args.name,
         task: args.task,
         schedule,
         parameters: args.params.as_deref().map(|text| input::read_json("--params", text)).transpose()?,
         lane: args.lane,
-        misfire,
-        overlap: None,
-        splay: None,
+        misfire: (misfire != MisfireBody::default()).then_some(misfire),
+        overlap: args.overlap,
+        max_concurrent: args.max_concurrent,
+        splay: args.splay,
+        starts_at: args.start,
+        ends_at: args.end,
+        max_runs: args.max_runs,
         retry,
         limits: (limits != LimitsBody::default()).then_some(limits),
         on_failure,
@@ -319,6 +322,38 @@ fn retries(retry: &RetryBody) -> String {
     }
 }
 
+fn state(job: &JobView) -> String {
+    match &job.finished_reason {
+        Some(reason) => format!("{} ({reason})", job.state),
+        None => job.state.clone(),
+    }
+}
+
+fn misfire(misfire: &MisfireBody) -> String {
+    let mut text = misfire.policy.clone().unwrap_or_default();
+    if let Some(deadline) = &misfire.deadline {
+        text.push_str(&format!(", up to {deadline} late"));
+    }
+    if let Some(cap) = misfire.cap {
+        text.push_str(&format!(", {cap} at most"));
+    }
+    text
+}
+
+fn overlap(definition: &JobDefinition) -> String {
+    match definition.max_concurrent {
+        Some(max) => format!("{}, up to {max} at once", definition.overlap),
+        None => definition.overlap.clone(),
+    }
+}
+
+fn bounds(definition: &JobDefinition) -> String {
+    let from = definition.starts_at.as_ref().map(|at| format!("from {at}"));
+    let until = definition.ends_at.as_ref().map(|at| format!("until {at}"));
+    let runs = definition.max_runs.map(|max| format!("{max} runs"));
+    [from, until, runs].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 fn print(reply: &Reply<JobView>, out: &Out) -> Result<(), CliError> {
     if out.format() != OutputFormat::Table {
         return out.line(&reply.text);
@@ -331,13 +366,16 @@ fn print(reply: &Reply<JobView>, out: &Out) -> Result<(), CliError> {
     out.fields(&[
         ("job", job.job_id.clone()),
         ("name", definition.name.clone().unwrap_or_default()),
-        ("state", job.state.clone()),
+        ("state", state(job)),
         ("task", definition.task.reference.clone()),
         ("digest", definition.task.digest.clone()),
         ("schedule", schedule(&definition.schedule)),
         ("parameters", parameters.unwrap_or_default()),
         ("lane", definition.lane.clone()),
-        ("misfire", format!("run_all, up to {} late", definition.misfire.deadline.clone().unwrap_or_default())),
+        ("misfire", misfire(&definition.misfire)),
+        ("overlap", overlap(definition)),
+        ("splay", definition.splay.clone()),
+        ("bounds", bounds(definition)),
         ("retries", retries(&definition.retry)),
         (
             "on failure",

@@ -103,7 +103,7 @@ async fn cancel_in(
         return Ok(Err(CancelError::Crowded));
     }
     let event = Event::Cancel { at: now, reason: REASON.to_owned() };
-    let Ok(after) = cancel::apply(tx, &row, &event)? else {
+    let Ok(after) = cancel::apply(tx, &row, &event).await? else {
         return Ok(Err(CancelError::Over(Box::new(seen(row)))));
     };
     if let Some(run) = run {

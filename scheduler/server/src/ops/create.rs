@@ -62,8 +62,8 @@ enum Outcome {
 /// Creates a job. When it returns, the job is durable. Repeating it with the same idempotency key is safe, and so is a retry of the
 /// transaction without one: the job's id is made before it.
 pub async fn create_job(ctx: &Ctx, new: &NewJob) -> Result<Created, CreateError> {
-    let ParsedJob { job, schedule } = &new.job;
-    let first = schedule.first_after(job.created_at.to_utc()).ok_or(CreateError::NeverFires)?;
+    let job = &new.job.job;
+    let first = new.job.timetable().first(job.created_at).ok_or(CreateError::NeverFires)?;
     let row = JobRow::new(1, if new.paused { JobState::Paused } else { JobState::Active }, job)?;
     let row = &row;
     let made = ctx
@@ -72,7 +72,7 @@ pub async fn create_job(ctx: &Ctx, new: &NewJob) -> Result<Created, CreateError>
             if let Some(earlier) = earlier(&tx, new).await? {
                 return Ok(earlier);
             }
-            write(ctx, &tx, new, row, first.into())?;
+            write(ctx, &tx, new, row, first)?;
             Ok(Outcome::New)
         })
         .await?
@@ -128,7 +128,6 @@ async fn replay(ctx: &Ctx, id: JobId) -> Result<Created, CreateError> {
 }
 
 fn next_fires(parsed: &ParsedJob) -> Vec<Timestamp> {
-    let schedule = &parsed.schedule;
-    let first = schedule.first_after(parsed.job.created_at.to_utc());
-    std::iter::successors(first, |slot| schedule.next_after(*slot)).take(NEXT_FIRES).map(Timestamp::from).collect()
+    let timetable = parsed.timetable();
+    timetable.fires(timetable.first(parsed.job.created_at), 0).take(NEXT_FIRES).collect()
 }

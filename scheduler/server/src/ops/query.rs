@@ -46,15 +46,28 @@ impl JobSeen {
     /// The next planned instants, at most `count`.
     pub fn next_fires(&self, count: usize) -> Vec<Timestamp> {
         let first = self.run.next.map(|next| next.slot);
-        let next = |slot: &Timestamp| self.parsed.schedule.next_after(slot.to_utc()).map(Timestamp::from);
-        std::iter::successors(first, next).take(count).collect()
+        self.parsed.timetable().fires(first, self.run.starts).take(count).collect()
     }
 
     /// The first planned instants from its creation on, at most `count`.
     pub fn first_fires(&self, count: usize) -> Vec<Timestamp> {
-        let schedule = &self.parsed.schedule;
-        let first = schedule.first_after(self.parsed.job.created_at.to_utc());
-        std::iter::successors(first, |slot| schedule.next_after(*slot)).take(count).map(Timestamp::from).collect()
+        let timetable = self.parsed.timetable();
+        timetable.fires(timetable.first(self.parsed.job.created_at), 0).take(count).collect()
+    }
+
+    /// Why its schedule is at its end, if it is: `max_runs`, `ends_at`, or `schedule` where that has no slot left of its own.
+    pub fn finished_reason(&self) -> Option<&'static str> {
+        let bounds = &self.parsed.job.bounds;
+        if self.state != JobState::Active || self.run.next.is_some() {
+            return None;
+        }
+        Some(if self.parsed.timetable().is_used_up(self.run.starts) {
+            "max_runs"
+        } else if bounds.ends_at.is_some_and(|end| self.parsed.schedule.next_after(end.to_utc()).is_some()) {
+            "ends_at"
+        } else {
+            "schedule"
+        })
     }
 
     /// The word for its state: a job without a slot to come is finished.

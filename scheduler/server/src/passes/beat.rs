@@ -168,7 +168,7 @@ async fn hand_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningR
             continue;
         };
         running::clear(tx, session, row.execution);
-        wait_again(ctx, tx, session, &next, &parsed)?;
+        wait_again(ctx, tx, session, &next, &parsed).await?;
         given_back += 1;
     }
     Ok(given_back)

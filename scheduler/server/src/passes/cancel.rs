@@ -8,8 +8,8 @@ use compline_store::tables::queue::{self, Part, ZONE_DEFAULT};
 use compline_store::tables::running;
 use compline_store::{StoreError, Tx};
 
-use super::BATCH_MAX;
 use super::beat::Held;
+use super::{BATCH_MAX, overlap};
 use crate::ctx::Ctx;
 
 /// Applies [`Event::Cancel`] or [`Event::Terminate`] to an execution and writes all that follows from it, in the caller's transaction.
@@ -19,7 +19,11 @@ use crate::ctx::Ctx;
 /// and nothing is written.
 ///
 /// The slot that a job's schedule has next is planned elsewhere: whoever cancels that one plans its successor in the same transaction.
-pub fn apply(tx: &Tx, row: &ExecutionRow, event: &Event) -> Result<Result<Execution, IllegalTransition>, StoreError> {
+pub async fn apply(
+    tx: &Tx,
+    row: &ExecutionRow,
+    event: &Event,
+) -> Result<Result<Execution, IllegalTransition>, StoreError> {
     let before = &row.execution;
     let after = match before.apply(event) {
         Ok(after) => after,
@@ -29,6 +33,16 @@ pub fn apply(tx: &Tx, row: &ExecutionRow, event: &Event) -> Result<Result<Execut
     if after == *before {
         return Ok(Ok(after));
     }
+    write(tx, row, &after)?;
+    if after.state.is_terminal() {
+        overlap::leave(tx, before).await?;
+    }
+    Ok(Ok(after))
+}
+
+/// Writes an execution that was ended or asked to stop, and takes it from its place in its lane or with its session.
+pub(super) fn write(tx: &Tx, row: &ExecutionRow, after: &Execution) -> Result<(), StoreError> {
+    let before = &row.execution;
     match &before.state {
         State::Pending { due } | State::Retrying { due } => queue::clear_due(tx, queue::due_instant(*due), before.id),
         State::Queued(queued) => {
@@ -47,13 +61,13 @@ pub fn apply(tx: &Tx, row: &ExecutionRow, event: &Event) -> Result<Result<Execut
         | State::Skipped { .. } => {}
     }
     match &after.state {
-        State::Running(running) => execution::put_running(tx, &after, running)?,
+        State::Running(running) => execution::put_running(tx, after, running)?,
         _ => {
-            execution::put(tx, &after)?;
+            execution::put(tx, after)?;
             execution::add_open(tx, after.id.shard(), after.id.bucket_hour(), -1);
         }
     }
-    Ok(Ok(after))
+    Ok(())
 }
 
 /// What a session is to stop of what it holds. Rows of attempts that it does not hold, and does not wait for, are cleared.

@@ -11,8 +11,8 @@ use compline_store::tables::queue::{Part, Ready, ZONE_DEFAULT};
 use compline_store::tables::{execution, job, running, session};
 use compline_store::{Stamp, StoreError, TransactOptions, Tx};
 
-use super::BATCH_MAX;
 use super::parts::LaneParts;
+use super::{BATCH_MAX, overlap};
 use crate::ctx::{Ctx, ParsedJob};
 
 /// How many rows that cannot be taken a claim steps over in one part.
@@ -213,6 +213,7 @@ async fn take_rows(
             if let Ok(cancelled) = row.execution.apply(&cancel) {
                 execution::put(tx, &cancelled)?;
                 *ended.entry((cancelled.id.shard(), cancelled.id.bucket_hour())).or_default() -= 1;
+                overlap::leave(tx, &row.execution).await?;
             }
             continue;
         };

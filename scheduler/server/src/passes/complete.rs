@@ -14,7 +14,7 @@ use compline_store::tables::{cancel, execution, queue, running, session};
 use compline_store::{StoreError, TransactOptions, Tx};
 
 use super::failure::record_failure;
-use super::in_batches;
+use super::{in_batches, overlap};
 use crate::ctx::{Ctx, ParsedJob};
 
 /// How an attempt ended.
@@ -92,6 +92,9 @@ async fn complete_batch(
                             cancel::clear(&tx, session, next.id);
                         }
                         batch.record(&tx, session, report, &next)?;
+                        if next.state.is_terminal() {
+                            overlap::leave(&tx, &row.execution).await?;
+                        }
                         Reported::Recorded
                     }
                     Err(IllegalTransition::AlreadyReported) => Reported::AlreadyRecorded,

@@ -7,6 +7,7 @@ pub mod claim;
 pub mod complete;
 mod failure;
 pub mod lease;
+pub mod overlap;
 pub mod parts;
 pub mod reap;
 pub mod redrive;
@@ -59,7 +60,13 @@ where
 }
 
 /// Writes an execution that was taken from a session, or given back by it: it waits in its lane again, or is over.
-fn wait_again(ctx: &Ctx, tx: &Tx, session: SessionId, next: &Execution, parsed: &ParsedJob) -> Result<(), StoreError> {
+async fn wait_again(
+    ctx: &Ctx,
+    tx: &Tx,
+    session: SessionId,
+    next: &Execution,
+    parsed: &ParsedJob,
+) -> Result<(), StoreError> {
     if let State::Queued(_) = next.state {
         tick::enqueue(ctx, tx, next, parsed)?;
         Bell::Lane(&parsed.job.lane).ring(tx);
@@ -72,7 +79,7 @@ fn wait_again(ctx: &Ctx, tx: &Tx, session: SessionId, next: &Execution, parsed: 
         // It was asked to stop.
         _ => cancel_row::clear(tx, session, next.id),
     }
-    Ok(())
+    overlap::leave(tx, next).await
 }
 
 /// The parsed job of each of these; `None` where the row is missing or cannot be read, which is counted. One bad row stops itself, not the

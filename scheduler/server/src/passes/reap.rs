@@ -114,7 +114,7 @@ async fn give_back_rows(ctx: &Ctx, tx: &Tx, session: SessionId, rows: &[RunningR
         let partition = partition_of(&current.id, ctx.partitions);
         let Ok(next) = current.apply(&Event::Lost { at: now, partition }) else { continue };
         running::clear(tx, session, current.id);
-        wait_again(ctx, tx, session, &next, &parsed)?;
+        wait_again(ctx, tx, session, &next, &parsed).await?;
         given_back += 1;
     }
     Ok(given_back)

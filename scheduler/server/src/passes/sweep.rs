@@ -64,7 +64,7 @@ async fn cancel_open(ctx: &Ctx, tx: &Tx, ids: &[ExecutionId], stop_running: bool
         if !stop_running && matches!(row.execution.state, State::Running(_)) {
             continue;
         }
-        match cancel::apply(tx, &row, &event)? {
+        match cancel::apply(tx, &row, &event).await? {
             Ok(after) if after.state.is_terminal() => swept.cancelled += 1,
             Ok(_) => swept.told += 1,
             // It ended meanwhile.

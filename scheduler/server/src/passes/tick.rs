@@ -2,17 +2,19 @@
 
 use compline_core::Timestamp;
 use compline_core::execution::{Execution, State};
-use compline_core::ids::{SessionId, ShardId};
+use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
+use compline_core::job::{Job, JobRun, JobState};
 use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan};
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
+use compline_store::tables::execution::ExecutionRow;
 use compline_store::tables::queue::{Due, Part, Ready, ZONE_DEFAULT};
 use compline_store::tables::{execution, finished, history, job, lease, ledger, queue};
 use compline_store::{StoreError, TransactOptions, Tx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::in_batches;
+use super::{in_batches, overlap};
 use crate::ctx::{Ctx, ParsedJob};
 
 /// What a pass did.
@@ -22,7 +24,7 @@ pub struct Ticked {
     pub queued: usize,
     /// How many ended without having run.
     pub ended: usize,
-    /// The slots planned next.
+    /// The slots planned next, and the rows that are left to the next pass.
     pub planned: Vec<Due>,
     /// Whether the session lost the shard. Then nothing was written.
     pub lost: bool,
@@ -68,25 +70,39 @@ async fn tick_batch(
             let there = queue::are_due(&tx, rows).await?;
             // A row that was read ahead and has gone since was handled by another: its execution may wait for a later time by now.
             let rows: Vec<Due> = rows.iter().zip(there).filter(|(_, there)| *there).map(|(row, _)| *row).collect();
-            let (snapshot, jobs) = read(ctx, &tx, &rows).await?;
-            let plan = plan(&snapshot, now);
-            write(ctx, &tx, &plan, &jobs)
+            let seen = read(ctx, &tx, &rows).await?;
+            let plan = plan(&seen.snapshot, now);
+            write(ctx, &tx, &plan, &seen).await
         })
         .await?;
     ctx.metrics.ticked(committed.value.queued, committed.value.ended);
     Ok(committed.value)
 }
 
-type Jobs = BTreeMap<compline_core::ids::JobId, Arc<ParsedJob>>;
+/// What a batch read: what is planned from, and what is needed beside that to write the plan.
+struct Seen {
+    snapshot: Snapshot,
+    jobs: BTreeMap<JobId, Arc<ParsedJob>>,
+    /// Rows of executions that are not due themselves, and that the plan may change.
+    others: BTreeMap<ExecutionId, ExecutionRow>,
+}
 
-async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<(Snapshot, Jobs), StoreError> {
+async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<Seen, StoreError> {
     let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
     let job_ids: Vec<_> = rows.iter().map(|row| row.job).collect();
     let executions = execution::get_many(tx, &ids, Read::Snapshot).await?;
     let job_rows = job::get_many(tx, &job_ids, Read::Snapshot).await?;
     let runs = job::get_runs(tx, &job_ids, Read::Snapshot).await?;
-    let mut items = Vec::with_capacity(rows.len());
-    let mut jobs = Jobs::new();
+    let mut seen = Seen {
+        snapshot: Snapshot {
+            items: Vec::with_capacity(rows.len()),
+            gates: BTreeMap::new(),
+            partitions: ctx.partitions,
+            shards: ctx.shards,
+        },
+        jobs: BTreeMap::new(),
+        others: BTreeMap::new(),
+    };
     for (((row, execution), job_row), run) in rows.iter().zip(executions).zip(job_rows).zip(runs) {
         // An unreadable row stops itself, not its neighbours: its due row stays, and it is counted at every pass.
         let (Some(execution), Some(job_row), Some(run)) =
@@ -97,47 +113,85 @@ async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<(Snapshot, Jobs), Stor
         queue::depend_on_due(tx, row.at, row.execution);
         tx.depend_on(&job::key(row.job));
         let Some(job_row) = job_row else {
-            items.push(DueItem { id: row.execution, due: row.at, execution: None, job: None });
+            seen.snapshot.items.push(DueItem { id: row.execution, due: row.at, execution: None, job: None });
             continue;
         };
         let Some(parsed) = ctx.readable(ctx.jobs.parsed(row.job, &job_row)) else { continue };
-        let view = JobView {
-            id: row.job,
-            state: job_row.state,
-            schedule: parsed.schedule.clone(),
-            misfire: parsed.job.misfire,
-            run: run.unwrap_or_default(),
-        };
-        jobs.insert(row.job, parsed);
         let execution = execution.map(|row| row.execution);
-        items.push(DueItem { id: row.execution, due: row.at, execution, job: Some(view) });
+        seen.add_gate(ctx, tx, &parsed.job, execution.as_ref()).await?;
+        let view = view(&parsed, job_row.state, run.unwrap_or_default());
+        seen.jobs.insert(row.job, parsed);
+        seen.snapshot.items.push(DueItem { id: row.execution, due: row.at, execution, job: Some(view) });
     }
-    Ok((Snapshot { items, partitions: ctx.partitions, shards: ctx.shards }, jobs))
+    Ok(seen)
 }
 
-fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, jobs: &Jobs) -> Result<Ticked, StoreError> {
+fn view(parsed: &ParsedJob, state: JobState, run: JobRun) -> JobView {
+    let Job { id, misfire, overlap, splay, bounds, .. } = parsed.job;
+    JobView { id, state, schedule: parsed.schedule.clone(), misfire, overlap, splay, bounds, run }
+}
+
+impl Seen {
+    /// Reads who is live and who waits, once for each job that counts that; one that has had a rule may still have somebody waiting.
+    async fn add_gate(
+        &mut self,
+        ctx: &Ctx,
+        tx: &Tx,
+        job: &Job,
+        execution: Option<&Execution>,
+    ) -> Result<(), StoreError> {
+        let waits = execution.is_some_and(|execution| matches!(execution.state, State::Waiting { .. }));
+        if (job.overlap.live_max().is_some() || waits) && !self.snapshot.gates.contains_key(&job.id) {
+            let gate = overlap::read_gate(ctx, tx, job.id, job.overlap, &mut self.others).await?;
+            self.snapshot.gates.insert(job.id, gate);
+        }
+        Ok(())
+    }
+}
+
+async fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, seen: &Seen) -> Result<Ticked, StoreError> {
     let mut ticked = Ticked::default();
     let mut lanes = BTreeSet::new();
     let mut open: BTreeMap<(ShardId, u32), i64> = BTreeMap::new();
-    for Decision { id, due, action } in &plan.decisions {
+    for Decision { id, due, job, action, changes } in &plan.decisions {
+        let parsed = job.as_ref().and_then(|job| seen.jobs.get(job));
+        if let (Action::Later, Some(parsed)) = (action, parsed) {
+            ticked.planned.push(Due { at: *due, execution: *id, job: parsed.job.id });
+            continue;
+        }
         queue::clear_due(tx, *due, *id);
+        // Without its job nothing can be decided but that the row goes.
+        let Some(parsed) = parsed else { continue };
+        let changed = overlap::write_changes(ctx, tx, changes, parsed, &seen.others)?;
+        ticked.queued += changed.queued;
+        ticked.ended += changed.ended;
+        if changed.queued > 0 {
+            lanes.insert(parsed.job.lane.as_str());
+        }
         let (execution, advance) = match action {
-            Action::Drop(_) => continue,
+            Action::Drop(_) | Action::Later => continue,
             Action::Queue { execution, advance } => {
-                let Some(parsed) = jobs.get(&execution.job) else { continue };
                 enqueue(ctx, tx, execution, parsed)?;
+                overlap::enter(tx, execution);
                 lanes.insert(parsed.job.lane.as_str());
                 ticked.queued += 1;
                 (execution, advance)
             }
+            Action::Wait { execution, advance } => {
+                execution::put(tx, execution)?;
+                overlap::enter(tx, execution);
+                (execution, advance)
+            }
             Action::End { execution, advance } => {
                 execution::put(tx, execution)?;
+                // A retry of a deleted job was live.
+                overlap::leave(tx, execution).await?;
                 *open.entry((id.shard(), id.bucket_hour())).or_default() -= 1;
                 ticked.ended += 1;
                 (execution, advance)
             }
         };
-        if let (Some(advance), Some(parsed)) = (advance, jobs.get(&execution.job))
+        if let Some(advance) = advance
             && let Some(next) = write_advance(tx, execution, advance, parsed)?
         {
             *open.entry((next.execution.shard(), next.execution.bucket_hour())).or_default() += 1;

@@ -9,7 +9,7 @@ use super::{Expected, Kind, Notes, Page, expect, jobs_of};
 use crate::backend::{KeyValue, Read};
 use crate::tables::execution::{self, ExecutionRow};
 use crate::tables::queue::{self, Part, ZONE_DEFAULT};
-use crate::tables::{bucket, history, running};
+use crate::tables::{bucket, history, live, running};
 use crate::{StoreError, Tx};
 
 pub(super) async fn check(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes, page: &mut Page) -> Result<(), StoreError> {
@@ -56,12 +56,13 @@ fn place(key: &Bytes, row: &ExecutionRow, job: &Job) -> Option<Expected> {
             (part.key(row.stamp), "row in its lane")
         }
         State::Running(held) => (running::key(held.session, execution.id), "row with its session"),
-        // What waits for an earlier execution is found by its job, not by a place of its own.
-        State::Waiting { .. }
-        | State::Completed { .. }
-        | State::Failed { .. }
-        | State::Cancelled { .. }
-        | State::Skipped { .. } => return None,
+        State::Waiting { due, .. } => (
+            live::waiting_key_of(execution.job, queue::due_instant(*due), execution.id),
+            "row with its job's waiting ones",
+        ),
+        State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. } => {
+            return None;
+        }
     };
     let problem = format!("{} is {} and has no {place}", execution.id, execution.state.name());
     Some(Expected { key: key.clone(), counterpart, kind: Kind::Mismatch, problem })

@@ -19,7 +19,7 @@ use compline_core::ids::{ExecutionId, JobId};
 
 use crate::backend::{KeyValue, RangeQuery, Read};
 use crate::keys::{KeyBuilder, Table, after};
-use crate::tables::{bucket, cancel, dead, history, job, lease, meta, request, session, task, trim};
+use crate::tables::{bucket, cancel, dead, history, job, lease, live, meta, request, session, task, trim};
 use crate::{Store, StoreError, Tx};
 
 use buckets::Buckets;
@@ -153,6 +153,7 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
         | Table::Session
         | Table::Beat
         | Table::Lease
+        | Table::Live
         | Table::Bell
         | Table::Cancel
         | Table::Dropping
@@ -177,6 +178,7 @@ fn decode(table: Table, KeyValue { key, value }: &KeyValue) -> Result<(), StoreE
         Table::Session => session::decode(key, value).map(drop),
         Table::Beat => session::decode_beat(key, value).map(drop),
         Table::Lease => lease::decode(key, value).map(drop),
+        Table::Live => live::decode(key, value).map(drop),
         Table::Cancel => cancel::decode(key, value).map(drop),
         Table::Request => request::decode(key, value).map(drop),
         Table::Dead => dead::decode(key.clone(), value).and_then(|entry| entry.letter).map(drop),

@@ -38,7 +38,10 @@ pub(super) async fn check_due(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) ->
     }
     for (key, ExecutionRow { execution, .. }, due) in named(tx, rows, notes).await? {
         let right = match execution.state {
-            State::Pending { due: at } | State::Retrying { due: at } => queue::due_instant(at) == due.at,
+            // One that waits for others has a due row while it is woken.
+            State::Pending { due: at } | State::Retrying { due: at } | State::Waiting { due: at, .. } => {
+                queue::due_instant(at) == due.at
+            }
             _ => false,
         };
         if !right || execution.job != due.job {

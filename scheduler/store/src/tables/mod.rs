@@ -12,6 +12,7 @@ pub mod history;
 pub mod job;
 pub mod lease;
 pub mod ledger;
+pub mod live;
 pub mod meta;
 pub mod queue;
 pub mod request;

@@ -35,6 +35,7 @@ impl Table {
             | Self::Dropping
             | Self::Trim
             | Self::Due
+            | Self::Live
             | Self::History
             | Self::AllRuns
             | Self::Failed

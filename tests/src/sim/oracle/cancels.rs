@@ -10,6 +10,9 @@ use super::{Checked, Oracle, ensure};
 impl Oracle {
     /// Whoever stops something is a client that was asked to.
     pub(super) fn check_cancel(&self, step: &Step<'_>) -> Checked {
+        if self.is_ended_by_rule(step) {
+            return self.check_ticker(step);
+        }
         let by = self.name(self.author(step.commit)?);
         let asked = self.world.record.lock().cancels.contains(&step.after.id);
         // Of a deleted job whoever meets it ends what waits, and its owner stops what runs.
@@ -32,7 +35,9 @@ impl Oracle {
             let Some(row) = self.stops.get(&(session, id)) else { continue };
             let state = self.executions.get(&id).map(|row| &row.execution.state);
             let right = matches!(state, Some(State::Running(running)) if running.session == session
-                && running.fence == row.fence && running.claim == row.claim && running.stop.is_some());
+                && running.fence == row.fence && running.claim == row.claim && running.stop.is_some())
+                // It was ended in the middle, and its node has not heard of it yet.
+                || matches!(self.over.get(&row.fence), Some((_, super::Ending::Lost)));
             ensure(right, "cancel", || format!("{session} is told to stop {row:?}, which is {state:?}"))?;
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! Rules `machine`, `early`, `claim`, `stale` and `give-back`: how an execution goes from commit to commit.
 
 use compline_core::execution::{Attempt, Execution, Outcome, Queued, Running, State};
+use compline_core::ledger::SkipReason;
 use compline_store::tables::execution::ExecutionRow;
+use tokio::time::Instant;
 
 use super::rows::Commit;
 use super::{Checked, Ending, Moment, Oracle, broken, ensure};
@@ -15,6 +17,13 @@ pub(super) struct Step<'a> {
     pub(super) after: &'a Execution,
     pub(super) commit: &'a Commit,
     moment: &'a Moment<'a>,
+}
+
+impl Step<'_> {
+    /// When the commit landed.
+    pub(super) fn at(&self) -> Instant {
+        self.moment.landed.at
+    }
 }
 
 impl Oracle {
@@ -44,8 +53,27 @@ impl Oracle {
                 })?;
                 self.check_ticker(&step)
             }
-            (State::Pending { .. }, State::Skipped { at, .. }, []) => {
+            (State::Pending { .. }, State::Skipped { at, reason: SkipReason::Misfire, .. }, []) => {
                 self.check_skipped(&step, *at)?;
+                self.check_ticker(&step)
+            }
+            (State::Pending { .. } | State::Waiting { .. }, State::Skipped { reason, .. }, []) => {
+                self.check_skip_reason(&step, *reason)?;
+                self.check_ticker(&step)
+            }
+            (State::Pending { due } | State::Retrying { due }, State::Waiting { due: kept, since }, []) => {
+                self.check_may_go_on(before, "held")?;
+                ensure(kept == due && since >= due && moment.wall >= *due, "early", || {
+                    format!("held at {}, due at {due}: {after:?}", moment.wall)
+                })?;
+                self.check_held(&step)?;
+                self.check_ticker(&step)
+            }
+            (State::Waiting { since, .. }, State::Queued(queued), []) => {
+                self.check_may_go_on(before, "queued")?;
+                ensure(queued.due == queued.at && queued.at >= *since, "early", || {
+                    format!("{before:?} became {after:?}")
+                })?;
                 self.check_ticker(&step)
             }
             // The same slot by the new words as by the old ones.
@@ -53,7 +81,11 @@ impl Oracle {
                 let changed = commit.marks.iter().any(|(job, _)| *job == after.job);
                 ensure(changed && before == after, "machine", || format!("{before:?} became {after:?}"))
             }
-            (State::Pending { .. } | State::Queued(_) | State::Retrying { .. }, State::Cancelled { .. }, []) => {
+            (
+                State::Pending { .. } | State::Waiting { .. } | State::Queued(_) | State::Retrying { .. },
+                State::Cancelled { .. },
+                [],
+            ) => {
                 self.seen.cancelled += 1;
                 self.check_cancel(&step)
             }
@@ -72,6 +104,9 @@ impl Oracle {
             {
                 self.check_lost(&step, running, attempt)
             }
+            (State::Running(running), State::Cancelled { .. }, [attempt]) if attempt.started_at.is_none() => {
+                self.check_terminated(&step, running, attempt)
+            }
             (
                 State::Running(running),
                 State::Completed { .. } | State::Failed { .. } | State::Retrying { .. } | State::Cancelled { .. },
@@ -81,7 +116,7 @@ impl Oracle {
         }
     }
 
-    fn check_ticker(&self, step: &Step<'_>) -> Checked {
+    pub(super) fn check_ticker(&self, step: &Step<'_>) -> Checked {
         let author = self.author(step.commit)?;
         let shard = step.before.id.shard();
         let owner = self.actors.owner(shard);

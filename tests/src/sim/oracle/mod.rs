@@ -9,6 +9,7 @@
 //! | `one-per-slot` | 3 | (job, slot) has one execution id; its row begins PENDING, never comes back once removed, and keeps what it stands for |
 //! | `machine` | 3 | states follow one another legally; attempts are only appended; of terminal states there is one |
 //! | `early` | 2 | nothing is queued, claimed or started before it is due, retries included; a retry is due when its rule says |
+//! | `overlap` | 7 | no more executions of a job are live than its rule allows, no more slots wait, and nobody waits for nothing |
 //! | `misfire` | 1, 7 | only slots past their deadline are skipped |
 //! | `claim` | 4 | a claim takes a queued row, in a live session, with a fence of this commit: greater than all before |
 //! | `run` | 4 | one fence is run at most once, by the session that it was granted to, after it was granted |
@@ -33,6 +34,7 @@ mod cancels;
 mod changes;
 mod executions;
 mod finale;
+mod overlap;
 mod places;
 mod retention;
 pub mod rows;
@@ -133,6 +135,12 @@ pub struct Seen {
     pub stood_aside: u64,
     /// Slots past their deadline.
     pub skipped: u64,
+    /// Executions that waited for others of their job.
+    pub held: u64,
+    /// Slots left out because of others.
+    pub overlapped: u64,
+    /// Attempts ended because another slot came.
+    pub terminated: u64,
     /// Stretches of slots past their deadline.
     pub stretches: u64,
     /// Executions removed because their hour was old, or because their job had enough newer ones.
@@ -168,6 +176,8 @@ pub struct Oracle {
     over: BTreeMap<Fence, (Instant, Ending)>,
     /// When each execution that was cancelled was.
     cancelled: BTreeMap<ExecutionId, Instant>,
+    /// What counts for the rules of jobs that limit how many executions are live.
+    counted: BTreeMap<JobId, overlap::Counted>,
     /// What sessions are told to stop.
     stops: BTreeMap<(SessionId, ExecutionId), CancelRow>,
     open: BTreeMap<(ShardId, u32), i64>,
@@ -212,6 +222,7 @@ impl Oracle {
             granted: BTreeMap::new(),
             over: BTreeMap::new(),
             cancelled: BTreeMap::new(),
+            counted: BTreeMap::new(),
             stops: BTreeMap::new(),
             open: BTreeMap::new(),
             removed: BTreeSet::new(),
@@ -289,10 +300,12 @@ impl Oracle {
             }
             self.executions.insert(*id, row.clone());
         }
+        self.count(commit);
     }
 
     fn check_after(&self, commit: &Commit) -> Checked {
         self.check_next_planned(commit)?;
+        self.check_counted(commit)?;
         self.check_stops(commit)?;
         let touched = commit.executions.keys().copied();
         let moved = commit.placed.iter().chain(&commit.taken).map(rows::Place::execution);

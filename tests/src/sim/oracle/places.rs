@@ -8,7 +8,7 @@ use compline_store::tables::execution::ExecutionRow;
 use compline_store::tables::queue;
 
 use super::rows::{Commit, Place};
-use super::{Checked, ensure};
+use super::{Checked, Oracle, ensure};
 
 /// The places that there are, by execution.
 #[derive(Debug, Default)]
@@ -36,6 +36,11 @@ impl Places {
         self.stored_open.get(&bucket).copied().unwrap_or(0)
     }
 
+    /// Whether an execution has a due row.
+    pub(super) fn is_due(&self, id: ExecutionId) -> bool {
+        self.by_execution.get(&id).is_some_and(|places| places.iter().any(|place| matches!(place, Place::Due(_))))
+    }
+
     /// Whether an execution has the places that its state asks for, and no other.
     pub(super) fn check(&self, id: ExecutionId, row: Option<&ExecutionRow>) -> Checked {
         let places = self.by_execution.get(&id).map_or(&[][..], Vec::as_slice);
@@ -56,7 +61,8 @@ impl Places {
             (State::Running(running), [Place::Running { session, row }]) => {
                 *session == running.session && row.fence == running.fence && row.claim == running.claim
             }
-            (state, []) => state.is_terminal(),
+            (state @ State::Waiting { .. }, [Place::Due(place)]) => Oracle::is_wake_of(state, place.at),
+            (state, []) => state.is_terminal() || matches!(state, State::Waiting { .. }),
             _ => false,
         };
         ensure(right, "places", || format!("{execution:?} has these places: {places:?}"))

@@ -14,7 +14,7 @@ use compline_store::tables::ledger::{Entry, Mark, Stretch};
 use compline_store::tables::queue::{Due, Part, Ready};
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{cancel, execution, job, lease, ledger, queue, running, session};
+use compline_store::tables::{cancel, execution, job, lease, ledger, live, queue, running, session};
 use compline_store::{Stamp, StoreError};
 
 use crate::sim::backend::{Author, SIGNATURE};
@@ -50,6 +50,8 @@ pub struct Commit {
     pub marks: Vec<(JobId, Mark)>,
     /// Open rows by bucket.
     pub open: Vec<(ShardId, u32, i64)>,
+    /// Rows that count live and waiting executions: there from now on, or not.
+    pub live: Vec<(live::Row, bool)>,
     /// Executions that were listed under their job.
     pub listed: Vec<ExecutionId>,
     /// Executions that were taken out of their job's listing.
@@ -98,6 +100,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub struct Reader {
     places: BTreeMap<Bytes, Place>,
+    live: BTreeMap<Bytes, live::Row>,
 }
 
 impl Reader {
@@ -121,6 +124,13 @@ impl Reader {
                 let place = read_place(key, value)?;
                 self.places.insert(key.clone(), place.clone());
                 commit.placed.push(place);
+            }
+        } else if is(Table::Live) {
+            commit.live.extend(self.live.remove(key).map(|row| (row, false)));
+            if let Some(value) = value {
+                let row = live::decode(key, value)?;
+                self.live.insert(key.clone(), row);
+                commit.live.push((row, true));
             }
         } else if is(Table::Execution) {
             match value {

@@ -1,6 +1,9 @@
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::json;
 use compline_core::ids::TaskDigest;
+use compline_core::job::{Bounds, Misfire, MisfirePolicy, Overlap};
 
 /// The body of the interface's description.
 const FULL: &str = r#"{"name":"nightly-billing","task":"billing@stable",
@@ -23,7 +26,7 @@ fn create(text: &str, now: &str) -> Result<Job, Refusal> {
     let task = TaskRef { name: "billing".into(), reference: "billing".into(), digest: TaskDigest::of(b"x") };
     let birth = Birth { id: JobId::new(now, 7), tenant: TenantId::default_tenant(), task, on_failure: None, now };
     let checked = read(text)?;
-    checked.check_ahead(birth.now)?;
+    checked.check_ahead(birth.id, birth.now)?;
     Ok(checked.into_job(birth))
 }
 
@@ -57,13 +60,22 @@ fn every_fault_names_its_field() {
     let with = |fields: &str| format!(r#"{{"task":"a","schedule":{{"type":"CRON","value":"* * * * *"}},{fields}}}"#);
     for (fields, field) in [
         (r#""misfire_polcy":1"#, "misfire_polcy"),
-        (r#""misfire":{"policy":"skip"}"#, "misfire.policy"),
+        (r#""misfire":{"policy":"run_none"}"#, "misfire.policy"),
+        (r#""misfire":{"policy":"skip","deadline":"1h"}"#, "misfire.deadline"),
+        (r#""misfire":{"policy":"run_latest","cap":5}"#, "misfire.cap"),
         (r#""misfire":{"cap":0}"#, "misfire.cap"),
         (r#""misfire":{"deadline":"90"}"#, "misfire.deadline"),
         (r#""misfire":{"deadline":90}"#, "misfire.deadline"),
         (r#""misfire":{"deadline":"31d"}"#, "misfire.deadline"),
-        (r#""overlap":"skip""#, "overlap"),
-        (r#""splay":"10s""#, "splay"),
+        (r#""overlap":"buffer_two""#, "overlap"),
+        (r#""max_concurrent":0"#, "max_concurrent"),
+        (r#""max_concurrent":1001"#, "max_concurrent"),
+        (r#""overlap":"skip","max_concurrent":2"#, "max_concurrent"),
+        (r#""splay":"31d""#, "splay"),
+        (r#""starts_at":"2026-12-01T00:00:00""#, "starts_at"),
+        (r#""ends_at":"soon""#, "ends_at"),
+        (r#""starts_at":"2026-12-02T00:00:00Z","ends_at":"2026-12-01T00:00:00Z""#, "ends_at"),
+        (r#""max_runs":0"#, "max_runs"),
         (r#""splay":"-1s""#, "splay"),
         (r#""on_failure":{"task":"no tify"}"#, "on_failure.task"),
         (r#""on_failure":{"tsk":"notify"}"#, "on_failure.tsk"),
@@ -155,4 +167,58 @@ fn a_once_is_kept_in_utc() {
         "2026-11-30T12:00:00Z",
     );
     assert_eq!(job.unwrap().schedule, ScheduleSpec::once("2026-12-15T17:30:00Z"));
+}
+
+#[test]
+fn rules_about_slots_are_kept() {
+    let now = "2026-11-30T00:00:00Z";
+    let job = create(
+        r#"{"task":"a","schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"America/New_York"},"misfire":{"policy":"run_latest"},
+            "max_concurrent":3,"splay":"2m","starts_at":"2026-12-01T00:00:00","ends_at":"2027-01-01T00:00:00Z","max_runs":9}"#,
+        now,
+    );
+    let job = job.unwrap();
+    assert_eq!((job.misfire.policy, job.splay), (MisfirePolicy::RunLatest, Duration::from_secs(120)));
+    assert_eq!(job.overlap, Overlap::AllowUpTo(NonZeroU32::new(3).unwrap()));
+    let at = |text: &str| Some(Timestamp::from(instant::parse(text).unwrap()));
+    let (starts_at, ends_at) = (at("2026-12-01T05:00:00Z"), at("2027-01-01T00:00:00Z"));
+    assert_eq!(
+        job.bounds,
+        Bounds { starts_at, ends_at, max_runs: Some(9) },
+        "a local time is one of the schedule's zone"
+    );
+}
+
+#[test]
+fn what_cannot_happen_is_refused_with_its_field() {
+    let create = |kind: &str, fields: &str| {
+        let text = format!(r#"{{"task":"a","schedule":{kind}{fields}}}"#);
+        create(&text, "2026-11-30T12:00:00Z").map_err(|refusal| refusal.field)
+    };
+    let now = r#"{"type":"NOW"}"#;
+    let once = |at: &str| format!(r#"{{"type":"ONCE","value":"{at}"}}"#);
+    let cron = r#"{"type":"CRON","value":"0 10 * * *"}"#;
+    for (kind, fields, field) in [
+        (now, r#","splay":"10s""#, "splay"),
+        (now, r#","max_runs":2"#, "max_runs"),
+        (&once("2026-12-01T00:00:00Z"), r#","ends_at":"2026-12-02T00:00:00Z""#, "ends_at"),
+        (cron, r#","ends_at":"2026-11-30T11:00:00Z""#, "ends_at"),
+        (cron, r#","ends_at":"2026-12-01T09:59:59Z""#, "ends_at"),
+        (cron, r#","starts_at":"2026-12-01T10:00:01Z","ends_at":"2026-12-02T09:00:00Z""#, "ends_at"),
+        (r#"{"type":"CRON","value":"0 0 0 1 1 ? 2030"}"#, r#","starts_at":"2031-01-01T00:00:00Z""#, "starts_at"),
+        // C39: an instant in the past runs at once within the misfire rule, and is refused beyond it.
+        (&once("2020-01-01T00:00:00Z"), "", "schedule.value"),
+        (&once("2026-11-30T10:59:59Z"), "", "schedule.value"),
+        (&once("2026-11-30T11:59:49Z"), r#","misfire":{"policy":"skip"}"#, "schedule.value"),
+    ] {
+        assert_eq!(create(kind, fields).unwrap_err(), field, "{kind}{fields}");
+    }
+    for (kind, fields) in [
+        (cron, r#","ends_at":"2026-12-01T10:00:00Z""#),
+        (&once("2026-11-30T11:00:00Z"), ""),
+        (&once("2026-11-30T11:59:50Z"), r#","misfire":{"policy":"skip"}"#),
+        (&once("2026-12-30T00:00:00Z"), r#","splay":"1h""#),
+    ] {
+        assert!(create(kind, fields).is_ok(), "{kind}{fields}");
+    }
 }

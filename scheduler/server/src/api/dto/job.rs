@@ -33,12 +33,30 @@ pub struct JobRequest {
     /// What happens to slots that could not run on time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misfire: Option<MisfireBody>,
-    /// What happens to a slot while an earlier one still runs. This version knows `allow`.
+    /// What happens to a slot while an earlier execution of the job is live, that is queued, running or about to be tried again: `allow` (it
+    /// runs beside it; the default), `skip`, `buffer_one` (it waits; a newer slot takes its place), `buffer_all` (it waits, behind others),
+    /// `cancel_other` (the live one is asked to stop, and it waits for that), `terminate_other` (the live one ends at once). What somebody
+    /// triggers waits where a slot would be skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "allow")]
     pub overlap: Option<String>,
-    /// A window over which starts are spread. This version knows `0s`.
+    /// With `allow`: how many executions may be live at once, from 1 to 1,000. Slots beyond that wait, at most 1,000 of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u32>,
+    /// A window over which starts are spread: a job's delay in it is fixed, and ends before the next slot. Nothing is early, and what was promised
+    /// counts from the delayed time. `0s` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "0s")]
     pub splay: Option<String>,
+    /// Of `CRON`: no slot before this instant (RFC 3339; without an offset it is read in the schedule's zone).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<String>,
+    /// Of `CRON`: no slot after this instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<String>,
+    /// Of `CRON`: how many slots run at the most. Those that are skipped don't count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_runs: Option<u64>,
     /// What happens after an attempt that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryBody>,
@@ -64,13 +82,14 @@ impl Body for JobRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MisfireBody {
-    /// Which of them run. This version knows `run_all`: all, oldest first, up to the deadline.
+    /// Which of them run: `run_all` (all, oldest first, up to the deadline and the cap; the default), `run_latest` (if one is late, of all that
+    /// are due only the newest), `skip` (none). A slot is late if it was not queued within 10 s of its due time, because no scheduler ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Slots later than this do not run; `1h` unless given.
+    /// Slots later than this do not run; `1h` unless given. `skip` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
-    /// How many of them run at the most, the newest ones; 1000 unless given, 100000 at the most.
+    /// Of `run_all`: how many of them run at the most, the newest ones; 1000 unless given, 100000 at the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u32>,
 }
@@ -185,10 +204,20 @@ pub struct JobDefinition {
     pub lane: String,
     /// What happens to slots that could not run on time.
     pub misfire: MisfireBody,
-    /// What happens to a slot while an earlier one still runs.
+    /// What happens to a slot while an earlier execution is live.
     pub overlap: String,
+    /// How many executions may be live at once, if that is limited.
+    pub max_concurrent: Option<u32>,
     /// A window over which starts are spread.
     pub splay: String,
+    /// No slot before this instant.
+    #[schema(format = DateTime)]
+    pub starts_at: Option<String>,
+    /// No slot after this instant.
+    #[schema(format = DateTime)]
+    pub ends_at: Option<String>,
+    /// How many slots run at the most.
+    pub max_runs: Option<u64>,
     /// What happens after an attempt that failed.
     pub retry: RetryBody,
     /// What one attempt may use.
@@ -259,8 +288,10 @@ pub struct JobView {
     pub created_at: String,
     /// Its definition.
     pub definition: JobDefinition,
-    /// How many of its slots were queued so far.
+    /// How many of its slots were queued so far, or wait for an earlier execution to end.
     pub starts: u64,
+    /// Why it is `FINISHED`: `max_runs`, `ends_at`, or `schedule` if that has no slot left of its own.
+    pub finished_reason: Option<String>,
     /// The next planned instants.
     pub next_fires: Vec<String>,
     /// Its newest executions.

@@ -126,7 +126,7 @@ async fn redefine(state: &ApiState, seen: &JobSeen, edit: &[u8]) -> Result<Parse
     let checked = Checked::read(request, &state.ceilings)?;
     let now = state.ctx.env.now();
     if *checked.spec() != old.schedule {
-        checked.check_to_come(now)?;
+        checked.check_to_come(old.id, now)?;
     }
     let found = match names_task {
         true => Some(jobs::find_task(state, "task", checked.reference(), &checked.task).await?),

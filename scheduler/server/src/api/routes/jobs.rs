@@ -84,10 +84,10 @@ async fn define(state: &ApiState, request: JobRequest, idempotency: Option<Idemp
             Some(task_ref(found, &handler.reference))
         }
     };
-    checked.check_ahead(now)?;
+    let id = JobId::new(now, state.ctx.env.random_u128());
+    checked.check_ahead(id, now)?;
     let paused = checked.paused();
-    let birth =
-        Birth { id: JobId::new(now, state.ctx.env.random_u128()), tenant: state.tenant.clone(), task, on_failure, now };
+    let birth = Birth { id, tenant: state.tenant.clone(), task, on_failure, now };
     let job =
         ParsedJob::new(checked.into_job(birth)).map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
     Ok(NewJob { job, paused, idempotency })

@@ -13,7 +13,8 @@ async fn a_created_job_comes_back_with_every_field() {
     let body = r#"{"name":"nightly-billing","task":"echo@stable",
         "schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"UTC","gap":"shift","fold":"first"},
         "parameters":{"b":1.0,"a":12345678901234567890123},
-        "lane":"batch","misfire":{"policy":"run_all","deadline":"PT1H30M","cap":50},"overlap":"allow","splay":"0s",
+        "lane":"batch","misfire":{"policy":"run_all","deadline":"PT1H30M","cap":50},"overlap":"allow","max_concurrent":4,"splay":"90s",
+        "starts_at":"2026-11-01T00:00:00Z","ends_at":"2099-01-01T00:00:00Z","max_runs":77,
         "retry":{"delays":["10s","1m","600s"]},"limits":{"fuel":5000,"memory_bytes":131072,"timeout":"1500ms"},
         "labels":{"team":"billing"},"paused":false}"#;
     let reply = server.post("/v1/jobs", body).await;
@@ -36,7 +37,11 @@ async fn a_created_job_comes_back_with_every_field() {
         ("/lane", r#""batch""#),
         ("/misfire", r#"{"policy":"run_all","deadline":"1h30m","cap":50}"#),
         ("/overlap", r#""allow""#),
-        ("/splay", r#""0s""#),
+        ("/max_concurrent", "4"),
+        ("/splay", r#""1m30s""#),
+        ("/starts_at", r#""2026-11-01T00:00:00Z""#),
+        ("/ends_at", r#""2099-01-01T00:00:00Z""#),
+        ("/max_runs", "77"),
         ("/retry/delays", r#"["10s","1m","10m"]"#),
         ("/limits", r#"{"fuel":5000,"memory_bytes":131072,"timeout":"1s500ms"}"#),
         ("/labels", r#"{"team":"billing"}"#),
