@@ -8,6 +8,7 @@ use compline_core::Timestamp;
 use compline_core::execution::Execution;
 use compline_core::ids::{ExecutionId, JobId, TenantId};
 use compline_core::job::{JobRun, JobState};
+use compline_core::timetable::Timetable;
 use compline_store::backend::Read;
 use compline_store::tables::execution::{self, LogLine};
 use compline_store::tables::history::{self, Entry, Listing};
@@ -46,7 +47,8 @@ impl JobSeen {
     /// The next planned instants, at most `count`.
     pub fn next_fires(&self, count: usize) -> Vec<Timestamp> {
         let first = self.run.next.map(|next| next.slot);
-        self.parsed.timetable().fires(first, self.run.starts).take(count).collect()
+        let timetable = Timetable { taken: &self.run.taken, ..self.parsed.timetable() };
+        timetable.fires(first, self.run.starts).take(count).collect()
     }
 
     /// The first planned instants from its creation on, at most `count`.

@@ -99,9 +99,15 @@ impl Oracle {
         self.executions.get(&id).is_some_and(|row| row.execution.cause == Cause::Schedule)
     }
 
-    /// Whether an execution of the same job was live before the commit.
-    fn another_is_live(&self, execution: &Execution) -> bool {
-        self.counted.get(&execution.job).is_some_and(|counted| counted.live.iter().any(|id| *id != execution.id))
+    /// Whether another execution of the same job was live before the commit, or is from it on.
+    fn another_is_live(&self, commit: &Commit, execution: &Execution) -> bool {
+        let was =
+            self.counted.get(&execution.job).is_some_and(|counted| counted.live.iter().any(|id| *id != execution.id));
+        let mut others = commit.executions.values().map(|row| &row.execution);
+        was || others.any(|other| {
+            let is_another = other.job == execution.job && other.id != execution.id;
+            is_another && other.counted && matches!(other.state, State::Queued(_))
+        })
     }
 
     /// An execution begins to wait: something was live, or the rule puts others before it.
@@ -110,7 +116,9 @@ impl Oracle {
         let overlap = self.overlap_of(step.after.job);
         let waits = self.counted.get(&step.after.job).is_some_and(|counted| !counted.waiting.is_empty());
         ensure(
-            overlap.live_max().is_some() && (self.another_is_live(step.after) || waits) && step.after.counted,
+            overlap.live_max().is_some()
+                && (self.another_is_live(step.commit, step.after) || waits)
+                && step.after.counted,
             "overlap",
             || format!("nothing is live under {overlap:?}, and yet {:?}", step.after),
         )
@@ -122,7 +130,7 @@ impl Oracle {
         let waited = matches!(step.before.state, State::Waiting { .. });
         let right = step.before.cause == Cause::Schedule
             && match overlap {
-                Overlap::Skip => !waited && self.another_is_live(step.before),
+                Overlap::Skip => !waited && self.another_is_live(step.commit, step.before),
                 // A newer slot of this commit took its place.
                 Overlap::BufferOne | Overlap::CancelOther => {
                     let newer = step.commit.executions.values().map(|row| &row.execution).filter(|other| {
