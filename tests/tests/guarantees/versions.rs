@@ -16,6 +16,7 @@ use compline_store::StoreError;
 use compline_store::backend::{KeyValue, RangeQuery, Read};
 use compline_store::keys::Table;
 use compline_store::tables::execution::LogLine;
+use compline_store::tables::live::{self, Waiting};
 use compline_store::tables::queue::{self, Part};
 use compline_store::tables::request::{Made, RequestRow};
 use compline_store::tables::task::{Task, TaskVersion, load_component, store_component};
@@ -63,10 +64,12 @@ async fn fill(world: &World) -> Ids {
         pushed_at: at,
     };
     let (tenant_ref, job) = (&tenant, claimed[0].execution.job);
+    let waiting = &Waiting { job, due: at, execution: ended, scheduled: true };
     let written = world.ctx.store.transact(|tx| async move {
         task::put(&tx, tenant_ref, row)?;
         task::put_version(&tx, tenant_ref, version)?;
         request::put(&tx, tenant_ref, "key", &RequestRow { body_hash: [1; 32], made: Made::Job(job), at })?;
+        live::put_waiting(&tx, waiting);
         ledger::add_range(&tx, job, at, at + Duration::from_secs(1), SkipReason::Misfire)
     });
     written.await.expect("a store");
@@ -114,6 +117,7 @@ async fn read(world: &World, ids: &Ids, key: &Bytes, value: &Bytes) -> Option<Re
         Table::Beat => session::decode_beat(key, value).map(drop),
         Table::Lease => lease::decode(key, value).map(drop),
         Table::Ledger => ledger::decode(key, value).map(drop),
+        Table::Live if !value.is_empty() => live::decode(key, value).map(drop),
         _ => return None,
     })
 }
@@ -138,7 +142,7 @@ async fn an_unknown_row_version_is_refused_with_a_clear_error_in_every_table() {
         world.swap(&key, value).await;
         tables.insert(key[0]);
     }
-    assert_eq!(tables.len(), 16, "tables looked at: {tables:02x?}");
+    assert_eq!(tables.len(), 17, "tables looked at: {tables:02x?}");
 }
 
 #[tokio::test(start_paused = true)]

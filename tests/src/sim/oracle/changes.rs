@@ -239,7 +239,11 @@ impl Oracle {
             for id in made.into_iter().flat_map(|made| made.values()) {
                 let state = self.executions.get(id).map(|row| &row.execution.state);
                 let ran = matches!(state, Some(State::Completed { .. } | State::Failed { .. }));
-                ensure(ran || owned.state == JobState::Deleted, "asked-for", || format!("{id} is {state:?}"))?;
+                // When it was ended, rule `overlap` asked whether another one had come.
+                let gave_way = matches!(state, Some(State::Cancelled { .. })) && owned.model.overlap.ends_others();
+                ensure(ran || gave_way || owned.state == JobState::Deleted, "asked-for", || {
+                    format!("{id} is {state:?}")
+                })?;
             }
         }
         Ok(())
