@@ -67,7 +67,10 @@ impl Gate {
     pub(super) fn settle(&mut self, at: &At<'_>, changes: &mut Vec<Change>) {
         let At { job, now, .. } = *at;
         while let Some(first) = self.waiting.front() {
-            if job.state == JobState::Active && !self.is_free(job.overlap) {
+            // What somebody asked for runs though its job is paused.
+            let asked_for = first.execution.as_ref().is_some_and(|waiting| waiting.cause != Cause::Schedule);
+            let goes_on = job.state == JobState::Active || job.state == JobState::Paused && asked_for;
+            if goes_on && !self.is_free(job.overlap) {
                 return;
             }
             let Some(waiting) = &first.execution else {
@@ -76,6 +79,7 @@ impl Gate {
             };
             let event = match job.state {
                 JobState::Active => at.queue(&first.id),
+                JobState::Paused if asked_for => at.queue(&first.id),
                 JobState::Paused => skip(now, SkipReason::Paused, "its job was paused while it waited".to_owned()),
                 JobState::Deleted => cancel_deleted(now),
             };
