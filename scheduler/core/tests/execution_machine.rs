@@ -120,7 +120,8 @@ proptest! {
         let mut world = World { execution: new_execution(), granted: Vec::new() };
         for (step, ask) in asks.iter().enumerate() {
             let before = world.execution.clone();
-            let event = world.event(ask, at(step as i64));
+            // Each event comes from another node, whose clock may be behind.
+            let event = world.event(ask, at(step as i64 ^ 3));
             match before.apply(&event) {
                 Err(IllegalTransition::StaleFence { offered }) => {
                     let running_under = matches!(&before.state, State::Running(running) if running.fence == offered);
@@ -138,6 +139,9 @@ proptest! {
                     if matches!(&before.state, State::Running(running) if running.stop.is_some()) {
                         let tried_again = matches!(next.state, State::Queued(_) | State::Retrying { .. });
                         prop_assert!(!tried_again, "told to stop, and tried again after {:?}", event);
+                    }
+                    if let (State::Waiting { since, .. }, State::Queued(queued)) = (&before.state, &next.state) {
+                        prop_assert!(queued.at >= *since, "queued before it began to wait: {:?}", event);
                     }
                     if let Event::Finish(finish) = &event {
                         prop_assert!(matches!(&before.state, State::Running(running) if running.fence == finish.fence));

@@ -88,6 +88,9 @@ async fn a_job_without_a_rule_writes_no_more_than_before(world: World) {
         end(&world, &node, session, &claimed).await;
         writes.push(world.ctx.store.cost().key_writes - before);
     }
-    // Due, execution, ready, job run, next execution, next due, two listings, bucket, bell; ready, execution, running; execution, running, bucket.
-    assert_eq!(writes, [14, 16], "with a rule: one row more, set and cleared");
+    let [plain, ruled] = writes[..] else { panic!("two jobs: {writes:?}") };
+    // Tick: due, execution, ready, job run, the next execution with its due row, two listings, the hour's count, a bell for the lane and the
+    // shard. Claim: ready, execution, running. Complete: execution, running, the hour's count.
+    assert!(plain <= 17, "{plain}");
+    assert!(ruled <= plain + 2, "with a rule: one row more, set and cleared: {writes:?}");
 }

@@ -139,9 +139,10 @@ impl Execution {
             (State::Pending { due } | State::Retrying { due }, Event::Queue { at, partition }) => {
                 next.state = State::Queued(Queued { due: *due, at: *at, partition: *partition, lane: String::new() });
             }
-            // What was promised is a start once the others have ended.
-            (State::Waiting { .. }, Event::Queue { at, partition }) => {
-                next.state = State::Queued(Queued { due: *at, at: *at, partition: *partition, lane: String::new() });
+            // What was promised is a start once the others have ended. Whoever sees that may have a clock that is behind.
+            (State::Waiting { since, .. }, Event::Queue { at, partition }) => {
+                let at = (*at).max(*since);
+                next.state = State::Queued(Queued { due: at, at, partition: *partition, lane: String::new() });
             }
             (State::Pending { due } | State::Retrying { due }, Event::Hold { at }) => {
                 next.state = State::Waiting { due: *due, since: *at };
