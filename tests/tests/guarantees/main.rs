@@ -6,6 +6,7 @@ mod changes;
 mod clock;
 mod failure;
 mod meddle;
+mod moved;
 mod nodes;
 mod overlap;
 mod versions;
