@@ -33,8 +33,11 @@ use crate::StoreError;
 /// How long a read or a commit may take. Past it the store counts as away, and the transaction is run again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long the cluster may take for its first answer. With what comes around it, an unreachable one is reported within 5 s.
-const FIRST_ANSWER_WITHIN: Duration = Duration::from_millis(3_500);
+/// How long the cluster may take for its first answer before it is asked why. A cluster that lost a process recovers within a few seconds.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_millis(3_900);
+
+/// How long it may still take while its coordinators are asked. With what comes around it, an unreachable one is reported within 5 s.
+const LAST_ANSWER_WITHIN: Duration = Duration::from_millis(600);
 
 /// How long a coordinator may take to accept a connection, when it is asked why the cluster does not answer.
 const CONNECT_WITHIN: Duration = Duration::from_millis(500);
@@ -156,15 +159,17 @@ fn check_prefix(prefix: &[u8]) -> Result<(), FoundationDbOpenError> {
 }
 
 async fn first_read_version(database: &fdb::Database, cluster: &ClusterFile) -> Result<i64, FoundationDbOpenError> {
-    let asked = async { database.create_trx()?.get_read_version().await };
-    match timeout(FIRST_ANSWER_WITHIN, asked).await {
-        Ok(Ok(version)) => Ok(version),
-        Ok(Err(error)) => Err(FoundationDbOpenError::Unreachable(format!(
-            "the cluster of {cluster} refused: {error} ({})",
-            error.code()
-        ))),
-        Err(_) => Err(FoundationDbOpenError::Unreachable(why_silent(cluster).await)),
-    }
+    let mut asked = Box::pin(async { database.create_trx()?.get_read_version().await });
+    let answer = match timeout(FIRST_ANSWER_WITHIN, &mut asked).await {
+        Ok(answer) => answer,
+        Err(_) => match tokio::join!(timeout(LAST_ANSWER_WITHIN, asked), why_silent(cluster)) {
+            (Ok(answer), _) => answer,
+            (Err(_), why) => return Err(FoundationDbOpenError::Unreachable(why)),
+        },
+    };
+    answer.map_err(|error| {
+        FoundationDbOpenError::Unreachable(format!("the cluster of {cluster} refused: {error} ({})", error.code()))
+    })
 }
 
 /// Tells a cluster that is not there from one that is there and does not serve.
@@ -183,9 +188,9 @@ async fn why_silent(cluster: &ClusterFile) -> String {
         );
     }
     format!(
-        "the cluster of {cluster} accepts connections ({listening} of {} coordinators) but does not serve: a new one must be configured once \
-         (`fdbcli -C {} --exec 'configure new single ssd'`), its version must be the client library's, 7.3, a majority of its coordinators \
-         must be up, and the `description:id` before the `@` must be the cluster's. {ask}",
+        "the cluster of {cluster} accepts connections ({listening} of {} coordinators) but does not serve. If it has just lost a \
+         process it recovers within seconds: start this again. Otherwise: a new cluster must be configured once (`fdbcli -C {} --exec \
+         'configure new single ssd'`), its version must be the client library's, 7.3, a majority of its coordinators must be up, and the `description:id` before the `@` must be the cluster's. {ask}",
         cluster.coordinators().len(),
         cluster.path().display()
     )
