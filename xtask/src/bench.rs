@@ -7,7 +7,8 @@ use crate::{guests, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which one, and its options: `sustained --rate 3000 --seconds 30`, `store --jobs 5000 --slots 20`.
+    /// Which one, and its options: `sustained --rate 3000 --seconds 30`, `burst --count 25000`, `store --jobs 5000 --slots 20`; with
+    /// `--store fdb:CLUSTER_FILE?prefix=PREFIX` on FoundationDB.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     bench: Vec<String>,
 }
@@ -15,11 +16,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     guests::build()?;
     say("building in release (the first time this takes long: it compiles wasmtime)");
-    run_shown(
-        cargo()
-            .args(["build", "--release", "-p", "compline-tests", "--bin", "bench", "--locked"])
-            .current_dir(workspace::root()),
-    )?;
+    let mut build = cargo();
+    build.args(["build", "--release", "-p", "compline-tests", "--bin", "bench", "--locked"]);
+    if args.bench.iter().any(|option| option.trim_start_matches("--store=").starts_with("fdb:")) {
+        build.args(["--features", "compline/foundationdb"]);
+    }
+    run_shown(build.current_dir(workspace::root()))?;
     let program = workspace::target().join("release").join("bench");
     // `--json` is what it prints anyway.
     let options = args.bench.iter().filter(|option| *option != "--json");

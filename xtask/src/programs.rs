@@ -27,9 +27,9 @@ pub fn build_foundationdb() -> Result<()> {
     run(cargo().arg("build").args(WITH_FOUNDATIONDB).args(["--bin", "compline-fdb"]).current_dir(workspace::root()))
 }
 
-/// Runs the store's conformance suite on clusters of its own.
+/// Runs the store's conformance suite, and moves a store there and back, on clusters of their own.
 pub fn test_foundationdb() -> Result<()> {
-    let suite = ["--test", "conformance", "foundationdb"];
+    let suite = ["--test", "conformance", "--test", "transfer", "foundationdb"];
     run(cargo().arg("test").args(WITH_FOUNDATIONDB).args(suite).current_dir(workspace::root()))
 }
 

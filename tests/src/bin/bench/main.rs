@@ -1,5 +1,7 @@
 //! The benchmarks behind `cargo xtask bench`. Each prints one JSON object on stdout and says on stderr what it does.
 
+mod burst;
+mod live;
 mod measure;
 mod store;
 mod sustained;
@@ -18,6 +20,8 @@ struct Cli {
 enum Bench {
     /// Jobs that are due every second, each run a real component, everything in one process.
     Sustained(sustained::Args),
+    /// Jobs that are due once, all in the same second, each run a real component.
+    Burst(burst::Args),
     /// The four transactions of an execution, as fast as the store takes them, without a sandbox.
     Store(store::Args),
 }
@@ -26,6 +30,7 @@ enum Bench {
 async fn main() -> anyhow::Result<()> {
     let measured = match Cli::parse().bench {
         Bench::Sustained(args) => sustained::run(args).await?,
+        Bench::Burst(args) => burst::run(args).await?,
         Bench::Store(args) => store::run(args).await?,
     };
     writeln!(std::io::stdout(), "{measured}")?;

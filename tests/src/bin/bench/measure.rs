@@ -3,21 +3,46 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use compline_server::config::StoreLocation;
 use compline_server::ctx::Ctx;
 use compline_server::env::Env;
 use compline_server::metrics::Metrics;
-use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
-use compline_store::{CostSnapshot, Store, keys};
+use compline_server::stores;
+use compline_store::backend::{RangeQuery, Read};
+use compline_store::keys::Table;
+use compline_store::{CostSnapshot, Store};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// A store in a directory of its own.
-pub async fn open(directory: &Path, env: Env) -> Result<Arc<Ctx>> {
-    let options = EmbeddedOptions { fifo_prefix: keys::fifo_prefix, ..EmbeddedOptions::default() };
-    let store = Store::new(EmbeddedBackend::open(directory, options)?);
-    Ok(Arc::new(Ctx::open(store, env, Arc::new(Metrics::default())).await?))
+/// Where a benchmark keeps its rows.
+#[derive(clap::Args)]
+pub struct StoreArgs {
+    /// Where the store is, such as fdb:/etc/foundationdb/fdb.cluster?prefix=bench/; it must be empty. By default in a directory of its own.
+    #[arg(long)]
+    store: Option<String>,
+}
+
+impl StoreArgs {
+    /// Opens the store, which must be empty. `directory` is where it lies if none was named.
+    pub async fn open(&self, directory: &Path, env: Env) -> Result<Arc<Ctx>> {
+        let location = match &self.store {
+            None => StoreLocation::Embedded(directory.to_owned()),
+            Some(store) => StoreLocation::parse(store)?,
+        };
+        let ctx = Ctx::open(stores::open(&location).await?, env, Arc::new(Metrics::default())).await?;
+        let rows = ctx.store.transact(|tx| async move { tx.range(&any_execution()).await }).await?.value;
+        ensure!(rows.is_empty(), "the store is not empty: name another directory, or another prefix");
+        Ok(Arc::new(ctx))
+    }
+}
+
+fn any_execution() -> RangeQuery {
+    let table = Table::Execution as u8;
+    let (begin, end) = (Bytes::copy_from_slice(&[table]), Bytes::copy_from_slice(&[table + 1]));
+    RangeQuery { begin, end, limit: 1, reverse: false, read: Read::Snapshot }
 }
 
 /// The beginning of a stretch.

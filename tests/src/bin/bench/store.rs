@@ -11,17 +11,15 @@ use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cost, Outcome};
 use compline_core::ids::{ClaimId, SessionId, ShardId, TaskDigest};
-use compline_server::config::{LANE_DEFAULT as LANE, StoreLocation};
+use compline_server::config::LANE_DEFAULT as LANE;
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
 use compline_server::loops::reach::{Next, Reach};
-use compline_server::metrics::Metrics;
 use compline_server::ops::create::{NewJob, create_job};
 use compline_server::passes::claim::{ClaimRequest, claim};
 use compline_server::passes::complete::{Report, Reported, complete};
 use compline_server::passes::lease::{self, Members};
 use compline_server::passes::{BATCH_MAX, beat, tick};
-use compline_server::stores;
 use compline_store::backend::{RangeQuery, Read};
 use compline_store::keys::Table;
 use compline_store::tables::queue;
@@ -30,9 +28,9 @@ use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use crate::measure::{self, Stretch};
+use crate::live::every_second;
+use crate::measure::{self, StoreArgs, Stretch};
 use crate::say;
-use crate::sustained::job;
 
 const NODE: &str = "bench";
 /// How many attempts each claimer could run at once: what parts are shared by.
@@ -49,9 +47,8 @@ pub struct Args {
     /// How many executors claim from the one lane at once, each as a node of its own.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     claimers: u8,
-    /// Where the store is, such as fdb:/etc/foundationdb/fdb.cluster?prefix=bench/; it must be empty. By default in a directory of its own.
-    #[arg(long)]
-    store: Option<String>,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// A clock that stands still until it is moved.
@@ -67,15 +64,7 @@ pub async fn run(args: Args) -> Result<Value> {
     let hand = Arc::new(Hand(AtomicI64::new(1_800_000_000)));
     let directory = tempfile::tempdir_in("target")?;
     let env = Env::injected(hand.clone(), 1);
-    let ctx = match &args.store {
-        None => measure::open(directory.path(), env).await?,
-        Some(store) => {
-            let store = stores::open(&StoreLocation::parse(store)?).await?;
-            Arc::new(Ctx::open(store, env, Arc::new(Metrics::default())).await?)
-        }
-    };
-    let rows = ctx.store.transact(|tx| async move { tx.range(&all_executions(1)).await }).await?.value;
-    ensure!(rows.is_empty(), "the store is not empty: name another prefix");
+    let ctx = args.store.open(directory.path(), env).await?;
     let session = begin(&ctx).await?;
     let claimers = begin_claimers(&ctx, args.claimers).await?;
     let stretch = Stretch::begin(&ctx.store)?;
@@ -83,7 +72,7 @@ pub async fn run(args: Args) -> Result<Value> {
         .map(|_| {
             let ctx = &ctx;
             async move {
-                let job = ParsedJob::new(job(ctx, TaskDigest::of(b"bench")))?;
+                let job = ParsedJob::new(every_second(ctx, TaskDigest::of(b"bench")))?;
                 create_job(ctx, &NewJob { job, paused: false, idempotency: None }).await?;
                 anyhow::Ok(())
             }
@@ -200,13 +189,6 @@ async fn work(ctx: &Ctx, claimer: &Claimer) -> Result<usize> {
         ensure!(answers.iter().all(|answer| *answer == Reported::Recorded), "a report was not recorded");
         executed += answers.len();
     }
-}
-
-/// Every execution row, up to a limit.
-fn all_executions(limit: usize) -> RangeQuery {
-    let table = Table::Execution as u8;
-    let (begin, end) = (Bytes::copy_from_slice(&[table]), Bytes::copy_from_slice(&[table + 1]));
-    RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }
 }
 
 /// How evenly the executions lie over the shards.
