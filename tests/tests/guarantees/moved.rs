@@ -29,7 +29,7 @@ async fn moved(world: &World) -> World {
     let target = Store::new(backend.clone());
     let at_rest = quiet(&target, Proof::Exclusive, |_| {}).await.expect("no node runs");
     import(&target, &file, at_rest, &mut |_| {}).await.expect("an import");
-    World::on(backend, None).await
+    World::seen_by(backend, world.ctx.env.clone(), None).await
 }
 
 async fn history(world: &World) -> Vec<ExecutionId> {
@@ -57,8 +57,8 @@ async fn a_moved_store_runs_its_backlog_once_and_refuses_the_old_ones_fences() {
     assert_eq!((there.ctx.shards, there.ctx.partitions), (world.ctx.shards, world.ctx.partitions));
     assert!(there.ctx.incarnation > world.ctx.incarnation);
     assert_eq!(history(&there).await, listed, "history pages");
-    let (_, replayed) = there.create_once(ScheduleSpec::now(), "key 3").await;
-    assert!(replayed, "an idempotency key replays");
+    let (job, replayed) = there.create_once(ScheduleSpec::now(), "key 3").await;
+    assert!(replayed && created.contains(&job), "an idempotency key replays");
 
     // The old executor reports in the new store, under whatever session.
     let sessions = there.begin_sessions(1).await;
@@ -74,9 +74,9 @@ async fn a_moved_store_runs_its_backlog_once_and_refuses_the_old_ones_fences() {
         assert_eq!(answers, [Reported::Refused]);
     }
     let again = there.claim(new_node, *new_session, 100).await.claimed;
-    let ids: Vec<_> = again.iter().map(|claimed| claimed.execution.id).collect();
-    assert_eq!(ids.len(), created.len(), "each once");
-    assert_eq!(ids.iter().copied().collect::<BTreeSet<_>>(), created);
+    let jobs: Vec<_> = again.iter().map(|claimed| claimed.execution.job).collect();
+    assert_eq!(jobs.len(), created.len(), "each once");
+    assert_eq!(jobs.into_iter().collect::<BTreeSet<_>>(), created);
     let newest = taken.iter().map(|claimed| claimed.fence).max().expect("some were taken");
     for claimed in &again {
         assert!(claimed.fence > newest, "every fence of the new store is greater than all of the old one");

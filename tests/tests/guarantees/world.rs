@@ -15,7 +15,7 @@ use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
 use compline_server::loops::{Node, NodeConfig, NodeError, Ran, Run, Runner};
 use compline_server::metrics::Metrics;
-use compline_server::ops::create::{NewJob, create_job};
+use compline_server::ops::create::{Created, NewJob, create_job};
 use compline_server::ops::idempotency::Idempotency;
 use compline_server::passes::claim::{ClaimOutcome, ClaimRequest, claim};
 use compline_server::passes::complete::Report;
@@ -70,8 +70,7 @@ impl World {
         Self { ctx: Arc::new(ctx), backend: None, _directory: None }
     }
 
-    /// On a store that may hold something.
-    pub async fn on(backend: Arc<dyn Backend>, directory: Option<tempfile::TempDir>) -> Self {
+    async fn on(backend: Arc<dyn Backend>, directory: Option<tempfile::TempDir>) -> Self {
         let clock = SimClock::starting_at(Timestamp::from_unix_seconds(1_800_000_000));
         Self::seen_by(backend, Env::injected(Arc::new(clock), 7), directory).await
     }
@@ -148,20 +147,17 @@ impl World {
 
     /// The same, with a definition that is changed first.
     pub async fn create_as(&self, schedule: ScheduleSpec, change: impl FnOnce(&mut Job)) -> ExecutionId {
-        self.create_with(schedule, change, None).await.0
+        let id = self.create_with(schedule, change, None).await.job_id;
+        self.next_of_job(id).await.expect("a slot").execution
     }
 
-    /// The same under an idempotency key; also whether an earlier request had created it.
-    pub async fn create_once(&self, schedule: ScheduleSpec, key: &str) -> (ExecutionId, bool) {
-        self.create_with(schedule, |_| {}, Some(key)).await
+    /// Creates a job under an idempotency key; also whether an earlier request had created it.
+    pub async fn create_once(&self, schedule: ScheduleSpec, key: &str) -> (JobId, bool) {
+        let created = self.create_with(schedule, |_| {}, Some(key)).await;
+        (created.job_id, created.replayed)
     }
 
-    async fn create_with(
-        &self,
-        schedule: ScheduleSpec,
-        change: impl FnOnce(&mut Job),
-        key: Option<&str>,
-    ) -> (ExecutionId, bool) {
+    async fn create_with(&self, schedule: ScheduleSpec, change: impl FnOnce(&mut Job), key: Option<&str>) -> Created {
         let now = self.ctx.env.now();
         let mut job = Job {
             id: JobId::new(now, self.ctx.env.random_u128()),
@@ -184,11 +180,7 @@ impl World {
         change(&mut job);
         let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [1; 32] });
         let new = NewJob { job: ParsedJob::new(job).expect("a schedule"), paused: false, idempotency };
-        let created = create_job(&self.ctx, &new).await.expect("a job");
-        let id = created.job_id;
-        let runs = self.ctx.store.transact(|tx| async move { job::get_runs(&tx, &[id], Read::Snapshot).await });
-        let run = runs.await.expect("a store").value.remove(0).expect("readable").expect("a row");
-        (run.next.expect("a slot").execution, created.replayed)
+        create_job(&self.ctx, &new).await.expect("a job")
     }
 
     /// The slot that comes next of the job of an execution.
