@@ -10,6 +10,7 @@ mod process;
 mod programs;
 mod setup;
 mod sim;
+mod soak;
 mod test;
 mod workspace;
 
@@ -37,6 +38,8 @@ enum Command {
     Guests(guests::Args),
     /// Runs the simulator over many seeds.
     Sim(sim::Args),
+    /// Kills, freezes and cuts off real processes, hundreds of times.
+    Soak(soak::Args),
     /// Runs every test, with the example tasks built first.
     Test(test::Args),
     /// Writes the reference documents in docs/, or checks that they are fresh.
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Setup(args) => setup::run(&args),
         Command::Guests(args) => guests::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::CheckLayers => layers::run(),

@@ -1,7 +1,7 @@
 //! A cluster: its servers, its cluster file, its configuration.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a new cluster of several processes must have stayed as it is.
 const SETTLED_FOR: Duration = Duration::from_secs(3);
+
+/// How FoundationDB calls the states of its recovery in which it commits; in the first one it is over.
+const RECOVERED: [&str; 4] = ["fully_recovered", "storage_recovered", "all_logs_recruited", "accepting_commits"];
 
 /// How a cluster keeps its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,17 +35,24 @@ pub struct ClusterOptions {
     pub processes: usize,
     /// How they keep their data.
     pub engine: StorageEngine,
+    /// The address of this machine that they listen on: loopback, unless some clients are to reach it from another network namespace.
+    pub address: Ipv4Addr,
 }
 
 impl ClusterOptions {
     /// One process.
     pub const fn single(engine: StorageEngine) -> Self {
-        Self { processes: 1, engine }
+        Self { processes: 1, engine, address: Ipv4Addr::LOCALHOST }
     }
 
     /// Three processes, of which any one may die.
     pub const fn three(engine: StorageEngine) -> Self {
-        Self { processes: 3, engine }
+        Self { processes: 3, engine, address: Ipv4Addr::LOCALHOST }
+    }
+
+    /// The same on another address of this machine.
+    pub const fn on(self, address: Ipv4Addr) -> Self {
+        Self { address, ..self }
     }
 
     fn configuration(self) -> String {
@@ -78,9 +88,9 @@ impl Cluster {
         let programs = programs().map_err(anyhow::Error::msg)?;
         let version = version(&programs)?;
         let root = tempfile::Builder::new().prefix("compline-fdb-").tempdir().context("no directory for a cluster")?;
-        let ports = free_ports(options.processes)?;
-        let coordinators: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let description = format!("compline:throwaway{}@{}\n", ports[0], coordinators.join(","));
+        let addresses = free_addresses(options)?;
+        let coordinators: Vec<String> = addresses.iter().map(SocketAddrV4::to_string).collect();
+        let description = format!("compline:throwaway{}@{}\n", addresses[0].port(), coordinators.join(","));
         // Every process gets its own copy: servers and clients rewrite theirs.
         let copy = |name: String| -> Result<PathBuf> {
             let path = root.path().join(name);
@@ -89,13 +99,13 @@ impl Cluster {
         };
         let cluster_file = copy("fdb.cluster".to_owned())?;
         let mut specs = Vec::new();
-        for (index, port) in ports.iter().enumerate() {
+        for (index, address) in addresses.iter().enumerate() {
             specs.push(ServerSpec {
                 program: programs.server.clone(),
                 root: root.path().to_owned(),
                 cluster_file: copy(format!("server-{index}.cluster"))?,
                 directory: root.path().join(format!("server-{index}")),
-                port: *port,
+                address: *address,
                 zone: format!("zone-{index}"),
             });
         }
@@ -163,15 +173,18 @@ impl Cluster {
         self.until_it_says("status minimal", "The database is available")
     }
 
-    /// Waits until a new cluster has settled. While its processes find each other it recovers again, and commits of that moment have an unknown
-    /// result.
+    /// Waits until the cluster serves and has not begun to recover again for a few seconds. While its processes find each other it does, and commits
+    /// of that moment have an unknown result.
     #[expect(clippy::disallowed_methods, reason = "another program has no clock that could be moved")]
-    fn until_it_settles(&self) -> Result<()> {
+    pub fn until_it_settles(&self) -> Result<()> {
+        // With a process that is dead a recovery does not end: its log is kept for it.
+        let all_run = self.servers.len() == self.specs.len();
+        let states = if all_run { &RECOVERED[..1] } else { &RECOVERED[..] };
         let until = Instant::now() + PATIENCE;
         let mut seen = (String::new(), Instant::now());
         while Instant::now() < until {
             let status = self.cli("status json")?;
-            let recovered = status.contains("\"fully_recovered\"");
+            let recovered = states.iter().any(|state| status.contains(&format!("\"{state}\"")));
             let generation = status.lines().find(|line| line.contains("\"generation\"")).unwrap_or_default();
             if !recovered || generation != seen.0 {
                 seen = (generation.to_owned(), Instant::now());
@@ -220,8 +233,10 @@ fn version(programs: &Programs) -> Result<String> {
     version.map(str::to_owned).with_context(|| format!("`fdbserver --version` says no version: {said}"))
 }
 
-/// Ports that nobody listens on at the moment.
-fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+/// Addresses that nobody listens on at the moment.
+fn free_addresses(options: ClusterOptions) -> Result<Vec<SocketAddrV4>> {
+    let bind = |_| TcpListener::bind((options.address, 0));
+    let listeners = (0..options.processes).map(bind).collect::<Result<Vec<_>, _>>()?;
+    let port = |listener: &TcpListener| Ok(SocketAddrV4::new(options.address, listener.local_addr()?.port()));
+    listeners.iter().map(port).collect()
 }

@@ -1,6 +1,7 @@
 //! One `fdbserver` process, and the shell that watches over it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -49,7 +50,7 @@ pub(crate) struct ServerSpec {
     pub root: PathBuf,
     pub cluster_file: PathBuf,
     pub directory: PathBuf,
-    pub port: u16,
+    pub address: SocketAddrV4,
     pub zone: String,
 }
 
@@ -64,7 +65,7 @@ impl Server {
         let mut watcher = Command::new("sh")
             .args(["-c", WATCH, "sh"])
             .arg(&spec.program)
-            .args(["--public-address", &format!("127.0.0.1:{}", spec.port)])
+            .args(["--public-address", &spec.address.to_string()])
             .arg("--cluster-file")
             .arg(&spec.cluster_file)
             .arg("--datadir")

@@ -1,14 +1,16 @@
 //! The real server under a wall clock that is set two hours ahead and back, by libfaketime. Boot time stays what it is.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
-use super::server::Server;
-use super::work::{bounded, definition, push};
+use super::MACHINE;
+use super::server::{Server, ServerOptions};
+use super::work::{bounded, create, definition, push};
 
 /// What may lie between a slot and its run on a machine that is busy with other tests.
 const LATE_MAX: TimeDelta = TimeDelta::seconds(30);
@@ -34,13 +36,6 @@ impl Clock {
 #[expect(clippy::disallowed_methods, reason = "the clock that the server's is compared with")]
 fn right_now() -> DateTime<Utc> {
     Utc::now()
-}
-
-async fn create(server: &Server, schedule: Value) -> String {
-    let body = definition(schedule, "clock");
-    let answer = reqwest::Client::new().post(format!("{}/v1/jobs", server.url)).json(&body).send().await;
-    let answer: Value = answer.expect("an answer").json().await.expect("JSON");
-    answer["job_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
 /// The slots of a job that have run, each with how often it was seen.
@@ -78,6 +73,7 @@ async fn more(server: &Server, job: &str, count: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wall_clock_set_ahead_and_back_under_the_real_server_fires_nothing_early_or_twice() {
+    let _machine = MACHINE.lock().await;
     let Some(library) = library() else {
         eprintln!("SKIPPED: this test needs libfaketimeMT.so.1 (Debian: apt-get install libfaketime)");
         return;
@@ -85,18 +81,19 @@ async fn a_wall_clock_set_ahead_and_back_under_the_real_server_fires_nothing_ear
     let directory = tempfile::tempdir().expect("a directory");
     let clock = Clock(directory.path().join("clock"));
     clock.set_ahead(0);
-    let environment = [
-        ("LD_PRELOAD", library.as_os_str()),
-        ("FAKETIME_TIMESTAMP_FILE", clock.0.as_os_str()),
-        ("FAKETIME_NO_CACHE", "1".as_ref()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".as_ref()),
+    let environment: [(&str, OsString); 4] = [
+        ("LD_PRELOAD", library.into()),
+        ("FAKETIME_TIMESTAMP_FILE", clock.0.clone().into()),
+        ("FAKETIME_NO_CACHE", "1".into()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
     ];
     let store = format!("embedded:{}", directory.path().join("store").display());
-    let server = Server::start_in(&store, environment).await;
+    let options = ServerOptions { environment: environment.into(), ..ServerOptions::on(&store) };
+    let server = Server::start(&options).await;
     push(&server.url, "invoice").await;
-    let every_second = create(&server, json!({"type": "CRON", "value": "* * * * * *"})).await;
+    let every_second = create(&server.url, &definition(json!({"type": "CRON", "value": "* * * * * *"}), "clock")).await;
     let hour = (right_now() + TimeDelta::hours(1)).to_rfc3339();
-    let in_an_hour = create(&server, json!({"type": "ONCE", "value": hour})).await;
+    let in_an_hour = create(&server.url, &definition(json!({"type": "ONCE", "value": hour}), "clock")).await;
     more(&server, &every_second, 3).await;
 
     // The server really sees another wall: its own HTTP dates say so.
