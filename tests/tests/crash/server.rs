@@ -51,7 +51,17 @@ pub struct Server {
     child: Child,
     /// Where it can be reached, if it has the role `api`.
     pub url: String,
+    /// The arguments by which a person tells it from others.
+    name: String,
     said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the end of what {} said:\n{}\n", self.name, self.last_words());
+        }
+    }
 }
 
 impl Server {
@@ -93,7 +103,7 @@ impl Server {
                 }
             }
         });
-        Self { child, url, said }
+        Self { child, url, name: options.arguments.join(" "), said }
     }
 
     /// How long its log is.

@@ -220,7 +220,7 @@ pub async fn check_one_off_jobs(url: &str, created: &BTreeMap<String, String>) {
 }
 
 /// Whether an execution ended without having done its work.
-fn is_over(execution: &Value) -> bool {
+pub fn is_over(execution: &Value) -> bool {
     ["FAILED", "CANCELLED", "SKIPPED"].iter().any(|status| execution["status"] == *status)
 }
 

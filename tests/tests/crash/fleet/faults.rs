@@ -206,15 +206,20 @@ impl Trial {
     }
 
     async fn is_killed(&mut self, victim: &'static str) {
+        let session = self.fleet.session_of(victim).await;
         let from = now();
         self.fleet.kill(victim).await;
         self.excuse(victim, from);
         self.load.use_servers(&self.fleet.urls_but(victim));
         self.fleet.begin(victim).await;
         self.load.use_servers(&self.fleet.urls_but(""));
-        // The next kill may meet the one that took over.
-        if role(victim) == "scheduler" {
-            self.fleet.until_all_live().await;
+        // The next kill meets nodes that are at work.
+        match role(victim) {
+            "scheduler" => self.fleet.until_all_live().await,
+            _ => {
+                bounded("a session after the kill", async { while self.fleet.session_of(victim).await == session {} })
+                    .await
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use super::nodes::{BEAT, SESSION_TTL};
 
 /// A slot starts within this time.
 const LAG_MAX_MS: i64 = 2_000;
+/// So many slots are judged at least; a busy machine takes long to recover, and what is excused meanwhile proves nothing.
+const JUDGED_MIN: usize = 100;
 /// The longest run of those that are judged.
 const RUN_MAX_MS: i64 = 1_000;
 
@@ -58,7 +60,7 @@ impl Excuses {
              began again, the last {worst_lost} ms late",
             executions.len()
         );
-        assert!(judged * 2 > executions.len(), "most slots lie outside the faults");
+        assert!(judged >= JUDGED_MIN, "only {judged} slots were outside of the excused stretches: {:?}", self.0);
     }
 }
 

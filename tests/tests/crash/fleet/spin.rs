@@ -1,9 +1,10 @@
 //! A task that runs for a while, so that a fault meets it in the middle.
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::nodes::Fleet;
-use crate::work::{bounded, create, executions, push_component};
+use crate::work::{PATIENCE, bounded, create, executions, is_over, push_component};
 
 /// A command that counts. How long it takes is up to the machine: about a second.
 const COMPONENT: &str = r#"(component
@@ -53,14 +54,14 @@ pub async fn on(fleet: &Fleet, victim: &str) -> (String, Vec<String>) {
 
 /// The one execution of such a job, once it is done.
 pub async fn done(url: &str, job: &str) -> Value {
-    bounded("a task to be done", async {
-        loop {
-            let execution = executions(url, job).await.remove(0);
-            if execution["status"] == "COMPLETED" {
-                return execution;
-            }
-            tokio::task::yield_now().await;
+    let mut seen = Value::Null;
+    let wait = async {
+        while seen["status"] != "COMPLETED" {
+            seen = executions(url, job).await.remove(0);
+            assert!(!is_over(&seen), "{seen}");
         }
-    })
-    .await
+    };
+    let in_time = timeout(PATIENCE, wait).await.is_ok();
+    assert!(in_time, "after {PATIENCE:?} this is not done: {seen}");
+    seen
 }
