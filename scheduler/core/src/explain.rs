@@ -164,6 +164,7 @@ fn of_execution(execution: &Execution) -> Line {
         State::Cancelled { reason, .. } => (Verdict::Cancelled, Some(reason.clone())),
         State::Skipped { reason, detail, .. } => (Verdict::Skipped(*reason), Some(detail.clone())),
         open @ (State::Pending { .. }
+        | State::Owed(_)
         | State::Waiting { .. }
         | State::Queued(_)
         | State::Running(_)

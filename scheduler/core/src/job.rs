@@ -232,6 +232,9 @@ pub struct JobRun {
     pub starts: u64,
     /// Slots up to here were late once, and those that are left of them were chosen to run: the cap is not asked again about them.
     pub owed_until: Option<Timestamp>,
+    /// Slots before this may have an execution already, though they come after the planned one: the schedule had come so far, by a clock that was
+    /// ahead, when it was planned anew by one that was behind. Such a slot keeps its execution and gets no other.
+    pub reached: Option<Timestamp>,
     /// Of a paused job: the first slot that the pause leaves out, whenever that is.
     pub paused_from: Option<Timestamp>,
     /// Slots that were cancelled ahead of their time, of which some may still be to come: they have an execution already and get no other.

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::env::Env;
 use crate::fleet::Fleet;
 use crate::metrics::Metrics;
+use crate::passes::owed::OwedRoom;
 use crate::passes::retain::Retention;
 
 /// How many shards a new store gets.
@@ -43,6 +44,8 @@ pub struct Ctx {
     pub retention: Retention,
     /// What this process sees of all nodes.
     pub fleet: Fleet,
+    /// The room that lanes have for what is owed.
+    pub owed_room: OwedRoom,
 }
 
 impl Ctx {
@@ -62,6 +65,7 @@ impl Ctx {
             metrics,
             retention: Retention::default(),
             fleet: Fleet::default(),
+            owed_room: OwedRoom::default(),
         })
     }
 

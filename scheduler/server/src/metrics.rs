@@ -71,6 +71,8 @@ pub struct Metrics {
     attempts_recorded: Counter,
     reports: Family<ReportLabels, Counter>,
     start_lag: Histogram,
+    owed_start_lag: Histogram,
+    owed: Counter,
     /// The same lags in microseconds, finer than buckets can be: for quantiles.
     lags: Mutex<Lags<u32>>,
     unreadable_rows: Family<TableLabels, Counter>,
@@ -106,6 +108,8 @@ impl Default for Metrics {
             attempts_recorded: Counter::default(),
             reports: Family::default(),
             start_lag: Histogram::new(LAG_SECONDS),
+            owed_start_lag: Histogram::new(LAG_SECONDS),
+            owed: Counter::default(),
             lags: Mutex::new(new_lags()),
             unreadable_rows: Family::default(),
             retained: Counter::default(),
@@ -133,7 +137,14 @@ impl Default for Metrics {
             registry.register("executions_claimed", "Executions claimed by this node", metrics.claimed.clone());
             registry.register("attempts", "Attempts that ended, by outcome", metrics.attempts.clone());
             registry.register("reports", "Reports of ended attempts, by the store's answer", metrics.reports.clone());
-            registry.register("start_lag_seconds", "Actual start less promised start", metrics.start_lag.clone());
+            registry.register(
+                "start_lag_seconds",
+                "Actual start less promised start, of what was queued in time",
+                metrics.start_lag.clone(),
+            );
+            let help = "Actual start less promised start, of what was found over 10 s late, as after an outage";
+            registry.register("owed_start_lag_seconds", help, metrics.owed_start_lag.clone());
+            registry.register("executions_owed", "Executions that a tick found over 10 s late", metrics.owed.clone());
             registry.register(
                 "unreadable_rows",
                 "Rows that could not be read, by table, counted each time that one was met",
@@ -236,7 +247,11 @@ impl Metrics {
     }
 
     /// An attempt started.
-    pub fn started(&self, lag: Duration) {
+    pub fn started(&self, lag: Duration, owed: bool) {
+        if owed {
+            self.owed_start_lag.observe(lag.as_secs_f64());
+            return;
+        }
         self.start_lag.observe(lag.as_secs_f64());
         self.lags.lock().saturating_record(u64::try_from(lag.as_micros()).unwrap_or(u64::MAX));
     }

@@ -24,7 +24,7 @@
 //! 0x14    trim       shard, job id                                  -                   create, trigger, tick  retention
 //! 0x20    due        shard, due micros, execution id                job                 create, trigger, edits, tick
 //!                                                                                       complete
-//! 0x21    ready      lane 0 zone, partition, stamp                  what to run         tick, reap             claim
+//! 0x21    ready      lane 0 owed?, zone, partition, stamp           what to run         tick, reap             claim
 //! 0x22    running    session, execution id                          fence, claim        claim                  beat, reap, claim
 //! 0x23    session    node                                           session             start, reap, lease     claim, complete, beat,
 //!                                                                                                              every node
@@ -36,6 +36,7 @@
 //! 0x27    cancel     session, execution id                          fence, claim        cancel                 executors, reap
 //! 0x28    live       job id, 0, execution id                        -                   tick                   tick, complete, reap,
 //!                    job id, 1, due micros, execution id            scheduled?                                 cancel
+//! 0x29    owed       shard, lane 0 due micros, execution id          job                 tick                   tick
 //! 0x30    history    job id, slot micros, execution id              -                   create, trigger, tick, sweep, api
 //!                                                                                       edits
 //! 0x31    all runs   tenant 0 execution id                          -                   the same               api
@@ -102,6 +103,7 @@ tables! {
     Bell = 0x26,
     Cancel = 0x27,
     Live = 0x28,
+    Owed = 0x29,
     History = 0x30,
     AllRuns = 0x31,
     Failed = 0x32,
@@ -151,6 +153,7 @@ impl Table {
             Self::Bell => "bell",
             Self::Cancel => "cancel",
             Self::Live => "live",
+            Self::Owed => "owed",
             Self::History => "history",
             Self::AllRuns => "all runs",
             Self::Failed => "failed",
@@ -171,6 +174,7 @@ impl fmt::Display for Table {
 }
 
 /// A key under construction.
+#[derive(Clone)]
 pub(crate) struct KeyBuilder(Vec<u8>);
 
 impl KeyBuilder {
@@ -288,7 +292,11 @@ pub fn fifo_prefix(key: &[u8]) -> Option<usize> {
         table if table == Table::Due as u8 => (key.len() >= 3).then_some(3),
         table if table == Table::Ready as u8 => {
             let lane = key.iter().position(|byte| *byte == 0)?;
-            (key.len() >= lane + 3).then_some(lane + 3)
+            (key.len() >= lane + 4).then_some(lane + 4)
+        }
+        table if table == Table::Owed as u8 => {
+            let lane = key.get(3..)?.iter().position(|byte| *byte == 0)?;
+            Some(3 + lane + 1)
         }
         _ => None,
     }
@@ -330,8 +338,10 @@ mod tests {
     fn queues_are_the_due_rows_of_a_shard_and_the_ready_rows_of_a_partition() {
         let due = KeyBuilder::new(Table::Due).shard(ShardId(3)).micros(Timestamp::EPOCH).build();
         assert_eq!(fifo_prefix(&due), Some(3));
-        let ready = KeyBuilder::new(Table::Ready).name("batch").u8(0).u8(7).bytes(&[9; 12]).build();
-        assert_eq!(fifo_prefix(&ready), Some(1 + 6 + 2));
+        let ready = KeyBuilder::new(Table::Ready).name("batch").u8(0).u8(0).u8(7).bytes(&[9; 12]).build();
+        assert_eq!(fifo_prefix(&ready), Some(1 + 6 + 3));
+        let owed = KeyBuilder::new(Table::Owed).shard(ShardId(3)).name("batch").micros(Timestamp::EPOCH).build();
+        assert_eq!(fifo_prefix(&owed), Some(3 + 6));
         assert_eq!(fifo_prefix(&KeyBuilder::new(Table::Job).bytes(&[0; 16]).build()), None);
         assert_eq!(fifo_prefix(&[]), None);
     }

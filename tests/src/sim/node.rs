@@ -7,6 +7,7 @@ use compline_server::ctx::Ctx;
 use compline_server::env::{Env, Gate};
 use compline_server::loops::{Node, NodeConfig};
 use compline_server::metrics::Metrics;
+use compline_server::passes::owed::OwedRoom;
 use compline_store::Store;
 use compline_store::backend::memory::MemoryBackend;
 use tokio::task::JoinHandle;
@@ -16,7 +17,7 @@ use super::backend::SignedBackend;
 use super::clock::NodeClock;
 use super::plant::{MutantNode, Plant};
 use super::runner::SimRunner;
-use super::shape::NodeShape;
+use super::shape::{NodeShape, Shape};
 use super::world::World;
 
 /// A node and the life that it has now.
@@ -62,7 +63,9 @@ impl SimNode {
             let name = config.name.clone();
             let ended = match Ctx::open(store, env, Arc::new(Metrics::default())).await {
                 Ok(ctx) => {
-                    Node::new(Arc::new(ctx.keeping(world.shape.retention)), config, runner).run(stopped.clone()).await
+                    let Shape { retention, owed_ready_max, .. } = world.shape;
+                    let ctx = Ctx { owed_room: OwedRoom::of(owed_ready_max), ..ctx.keeping(retention) };
+                    Node::new(Arc::new(ctx), config, runner).run(stopped.clone()).await
                 }
                 Err(error) => Err(error.into()),
             };

@@ -47,6 +47,8 @@ pub struct Shape {
     pub blows_every: Range<Duration>,
     /// How long clients and faults are active.
     pub active: Duration,
+    /// How much of what was owed a lane takes at once.
+    pub owed_ready_max: usize,
     /// How long executions are kept after their hour, and how many of a job.
     pub retention: Retention,
 }
@@ -85,6 +87,7 @@ impl Shape {
             faults: draw_faults(rng),
             blows_every: Duration::from_millis(100)..Duration::from_millis([700, 2_000, 8_000][rng.usize(0..3)]),
             active: Duration::from_secs(rng.u64(20..=60)),
+            owed_ready_max: 0,
             retention: Retention {
                 age: Duration::from_millis(rng.u64(0..=15_000)),
                 runs_per_job: [2, 10, 10_000][rng.usize(0..3)],
@@ -92,6 +95,7 @@ impl Shape {
                 every: Duration::from_millis(rng.u64(200..=4_000)),
             },
         };
+        let shape = Self { owed_ready_max: [1, 4, 1_024][rng.clone().usize(0..3)], ..shape };
         // Drawn apart, so that a seed keeps what else it stands for.
         let skewed = plant.is_none() && !shape.nodes.is_empty();
         if skewed { shape.with_clocks(&mut rng.clone()) } else { shape }

@@ -18,6 +18,7 @@ use compline_server::passes::parts::LaneParts;
 use compline_server::passes::sweep::{Swept, sweep};
 use compline_store::backend::Read;
 use compline_store::tables::job::{self, JobRow};
+use compline_tests::by_hand::tick_shard;
 use futures::FutureExt;
 
 use crate::on_both_backends;
@@ -119,13 +120,7 @@ impl Owner {
         let (ctx, session, job) = (self.world.ctx.clone(), self.session, self.job);
         let shard = job.shard(ctx.shards);
         let tick = async move {
-            let until = slot + Duration::from_micros(1);
-            let read = ctx
-                .store
-                .transact(|tx| async move { compline_store::tables::queue::due_until(&tx, shard, until, 100).await });
-            let (rows, _) = read.await.expect("a store").value;
-            let ticked = compline_server::passes::tick::tick(&ctx, session, shard, &rows, slot).await;
-            assert_eq!(ticked.expect("a store").queued, 1);
+            assert_eq!(tick_shard(&ctx, session, shard, slot).await.expect("a store").queued, 1);
         };
         let (ctx, meddled) = self.world.meddled(tick.boxed()).await;
         wanted(&ctx, self.job).await;
@@ -211,6 +206,7 @@ async fn c31_a_deletion_in_the_middle_of_a_claim_wins(world: World) {
         session: owner.session,
         lanes: &lanes,
         limit: 1,
+        owed_max: 1,
         claim: compline_core::ids::ClaimId::new(1),
         can_run: &|_| true,
     };

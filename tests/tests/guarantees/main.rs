@@ -9,6 +9,7 @@ mod meddle;
 mod moved;
 mod nodes;
 mod overlap;
+mod owed;
 mod versions;
 mod world;
 
@@ -117,7 +118,7 @@ async fn a_report_with_a_stale_fence_is_refused_and_changes_nothing(world: World
 
 async fn two_batches_with_stamped_keys_in_one_commit_keep_all_their_rows(world: World) {
     const EACH: u8 = 100;
-    let part = |partition| Part { lane: "default", zone: 0, partition };
+    let part = |partition| Part { lane: "default", owed: false, zone: 0, partition };
     let ready = |number: u8| Ready {
         execution: ExecutionId::from_bytes([number; 20]),
         job: world.job_id(u128::from(number)),

@@ -22,15 +22,16 @@ use compline_server::passes::complete::Report;
 use compline_server::passes::lease::{self, Members};
 use compline_server::passes::parts::LaneParts;
 use compline_server::passes::tick::Ticked;
-use compline_server::passes::{beat, claim::Claimed, tick};
+use compline_server::passes::{beat, claim::Claimed};
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
 use compline_store::backend::memory::{MemoryBackend, MemoryOptions};
 use compline_store::backend::{Backend, Read};
 use compline_store::tables::history::{Listing, Page};
 use compline_store::tables::meta::{self, Meta};
 use compline_store::tables::session::{self, Session};
-use compline_store::tables::{execution, job, queue};
+use compline_store::tables::{execution, job};
 use compline_store::{Store, keys};
+use compline_tests::by_hand::{tick_shard, tick_shard_from};
 use compline_tests::sim::clock::SimClock;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
@@ -94,11 +95,7 @@ impl World {
 
     /// Ticks the shard of a job at an instant, by way of this context.
     pub async fn tick_at(&self, ctx: &Ctx, session: SessionId, job: JobId, now: Timestamp) -> Ticked {
-        let shard = job.shard(ctx.shards);
-        let until = now + Duration::from_micros(1);
-        let read = self.ctx.store.transact(|tx| async move { queue::due_until(&tx, shard, until, 1_000).await });
-        let (rows, _) = read.await.expect("a store").value;
-        tick::tick(ctx, session, shard, &rows, now).await.expect("a store")
+        tick_shard_from(&self.ctx.store, ctx, session, job.shard(ctx.shards), now).await.expect("a store")
     }
 
     /// The executions of a job, newest slot first.
@@ -205,10 +202,7 @@ impl World {
         let mine = lease::balance(&self.ctx, &members).await.expect("a store").expect("a session");
         let now = self.ctx.env.now();
         for shard in mine {
-            let until = now + Duration::from_micros(1);
-            let read = self.ctx.store.transact(|tx| async move { queue::due_until(&tx, shard, until, 1_000).await });
-            let (rows, _) = read.await.expect("a store").value;
-            tick::tick(&self.ctx, session, shard, &rows, now).await.expect("a store");
+            tick_shard(&self.ctx, session, shard, now).await.expect("a store");
         }
     }
 
@@ -220,6 +214,7 @@ impl World {
             session,
             lanes: &lanes,
             limit,
+            owed_max: limit,
             claim: ClaimId::new(self.ctx.env.random_u128()),
             can_run: &|_| true,
         };

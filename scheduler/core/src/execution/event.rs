@@ -17,6 +17,11 @@ pub enum Event {
         /// The part of the lane that it goes to.
         partition: u8,
     },
+    /// Its time came long ago: what is due now goes before it.
+    Owe {
+        /// When that was noticed.
+        at: Timestamp,
+    },
     /// Its time has come, and an earlier execution of its job must end first.
     Hold {
         /// When that was decided.

@@ -8,6 +8,9 @@
 //!     ▼                │ │                     │                                              │
 //!  SKIPPED        RETRYING ◀──Finish(again at)─┘                       Redrive ◀──────────────┘
 //!
+//!  What is late by more than [`crate::job::LATE_GRACE`] is owed: Owe leads there from PENDING and RETRYING, which it is still shown as, and the
+//!  same ways lead on.
+//!
 //!  Where its job's overlap rule holds it, Hold leads from PENDING (or RETRYING, after a redrive) to waiting, which answers show as PENDING
 //!  too; Queue leads on from there once an earlier execution has ended, and Skip where a newer slot takes its place.
 //!
@@ -27,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use event::{Event, Finish, IllegalTransition};
 pub use outcome::{Cost, Outcome};
-pub use state::{Attempt, Queued, Running, State, Stop};
+pub use state::{Attempt, Owed, Queued, Running, State, Stop};
 
 use crate::Timestamp;
 use crate::ids::{ExecutionId, Fence, JobId};
@@ -137,14 +140,19 @@ impl Execution {
         let mut next = self.clone();
         match (&self.state, event) {
             (State::Pending { due } | State::Retrying { due }, Event::Queue { at, partition }) => {
-                next.state = State::Queued(Queued { due: *due, at: *at, partition: *partition, lane: String::new() });
+                next.state = queued(*due, *at, *partition, false);
+            }
+            (State::Owed(owed), Event::Queue { at, partition }) => {
+                next.state = queued(owed.due, (*at).max(owed.since), *partition, true);
             }
             // What was promised is a start once the others have ended. Whoever sees that may have a clock that is behind.
             (State::Waiting { since, .. }, Event::Queue { at, partition }) => {
                 let at = (*at).max(*since);
-                next.state = State::Queued(Queued { due: at, at, partition: *partition, lane: String::new() });
+                next.state = queued(at, at, *partition, false);
             }
-            (State::Pending { due } | State::Retrying { due }, Event::Hold { at }) => {
+            (State::Pending { due }, Event::Owe { at }) => next.state = owed(*due, *at, false),
+            (State::Retrying { due }, Event::Owe { at }) => next.state = owed(*due, *at, true),
+            (State::Pending { due } | State::Retrying { due } | State::Owed(Owed { due, .. }), Event::Hold { at }) => {
                 next.state = State::Waiting { due: *due, since: *at };
             }
             (State::Queued(queued), Event::Claim { at, session, node, claim }) => {
@@ -156,6 +164,7 @@ impl Execution {
                     session: *session,
                     node: node.clone(),
                     claim: *claim,
+                    owed: queued.owed,
                     fence: Fence::UNSET,
                     stop: None,
                 });
@@ -176,10 +185,14 @@ impl Execution {
                 next.state = State::Cancelled { at: *at, reason: reason.clone() };
             }
             (
-                State::Pending { .. } | State::Waiting { .. } | State::Queued(_) | State::Retrying { .. },
+                State::Pending { .. }
+                | State::Owed(_)
+                | State::Waiting { .. }
+                | State::Queued(_)
+                | State::Retrying { .. },
                 Event::Cancel { at, reason } | Event::Terminate { at, reason },
             ) => next.state = State::Cancelled { at: *at, reason: reason.clone() },
-            (State::Pending { .. } | State::Waiting { .. }, Event::Skip { at, reason, detail }) => {
+            (State::Pending { .. } | State::Owed(_) | State::Waiting { .. }, Event::Skip { at, reason, detail }) => {
                 next.state = State::Skipped { at: *at, reason: *reason, detail: detail.clone() };
             }
             (State::Failed { .. }, Event::Redrive { at }) => {
@@ -206,6 +219,17 @@ impl Execution {
                 Event::Queue { .. },
             ) => return Err(self.not_now("queued")),
             (
+                State::Owed(_)
+                | State::Waiting { .. }
+                | State::Queued(_)
+                | State::Running(_)
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. }
+                | State::Skipped { .. },
+                Event::Owe { .. },
+            ) => return Err(self.not_now("owed")),
+            (
                 State::Waiting { .. }
                 | State::Queued(_)
                 | State::Running(_)
@@ -217,6 +241,7 @@ impl Execution {
             ) => return Err(self.not_now("held")),
             (
                 State::Pending { .. }
+                | State::Owed(_)
                 | State::Waiting { .. }
                 | State::Running(_)
                 | State::Retrying { .. }
@@ -226,9 +251,12 @@ impl Execution {
                 | State::Skipped { .. },
                 Event::Claim { .. },
             ) => return Err(self.not_now("claimed")),
-            (State::Pending { .. } | State::Waiting { .. }, Event::Finish(_)) => return Err(self.not_now("finished")),
+            (State::Pending { .. } | State::Owed(_) | State::Waiting { .. }, Event::Finish(_)) => {
+                return Err(self.not_now("finished"));
+            }
             (
                 State::Pending { .. }
+                | State::Owed(_)
                 | State::Waiting { .. }
                 | State::Queued(_)
                 | State::Retrying { .. }
@@ -254,6 +282,7 @@ impl Execution {
             ) => return Err(self.not_now("skipped")),
             (
                 State::Pending { .. }
+                | State::Owed(_)
                 | State::Waiting { .. }
                 | State::Queued(_)
                 | State::Running(_)
@@ -339,8 +368,17 @@ impl Execution {
 fn waits_again(running: &Running, at: Timestamp, partition: u8) -> State {
     match &running.stop {
         Some(stop) => cancelled(stop, at),
-        None => State::Queued(Queued { due: running.due, at, partition, lane: String::new() }),
+        None => queued(running.due, at, partition, running.owed),
     }
+}
+
+/// Waiting in a lane. Whoever writes the row knows which.
+fn queued(due: Timestamp, at: Timestamp, partition: u8, owed: bool) -> State {
+    State::Queued(Queued { due, at, partition, lane: String::new(), owed })
+}
+
+fn owed(due: Timestamp, since: Timestamp, again: bool) -> State {
+    State::Owed(Owed { due, since, again, lane: String::new() })
 }
 
 fn cancelled(stop: &Stop, at: Timestamp) -> State {

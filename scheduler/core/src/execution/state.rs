@@ -15,6 +15,8 @@ pub enum State {
         /// When it is due.
         due: Timestamp,
     },
+    /// Due so long that what is due now goes before it: it waits until it is let into its lane.
+    Owed(Owed),
     /// Due, waiting for an earlier execution of its job to end: its job's overlap rule holds it.
     Waiting {
         /// When it was due.
@@ -61,6 +63,19 @@ pub enum State {
     },
 }
 
+/// An execution that nobody queued when it was due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owed {
+    /// When it was due.
+    pub due: Timestamp,
+    /// When it was found to be late.
+    pub since: Timestamp,
+    /// Whether it has failed before, and is to be tried again.
+    pub again: bool,
+    /// The lane that it will go to, as its job had it then. With the due time this is its place. Whoever writes the row puts it in.
+    pub lane: String,
+}
+
 /// An execution that waits in its lane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queued {
@@ -72,6 +87,8 @@ pub struct Queued {
     pub partition: u8,
     /// The lane, as its job had it then: an edit does not move what waits. Whoever writes the row puts it in.
     pub lane: String,
+    /// Whether it was owed: then it waits behind all of the lane that is not.
+    pub owed: bool,
 }
 
 /// An execution that a session holds.
@@ -89,6 +106,8 @@ pub struct Running {
     pub node: String,
     /// The claim that took it.
     pub claim: ClaimId,
+    /// Whether it was owed. If it is given back it is so again.
+    pub owed: bool,
     /// The right to report on it. The store puts it in at the commit.
     #[serde(skip, default = "unset_fence")]
     pub fence: Fence,
@@ -136,7 +155,8 @@ impl State {
     /// The name that answers use.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Pending { .. } | Self::Waiting { .. } => "PENDING",
+            Self::Owed(owed) if owed.again => "RETRYING",
+            Self::Pending { .. } | Self::Waiting { .. } | Self::Owed(_) => "PENDING",
             Self::Queued(_) => "QUEUED",
             Self::Running(_) => "RUNNING",
             Self::Retrying { .. } => "RETRYING",
@@ -151,6 +171,7 @@ impl State {
     pub fn is_terminal(&self) -> bool {
         match self {
             Self::Pending { .. }
+            | Self::Owed(_)
             | Self::Waiting { .. }
             | Self::Queued(_)
             | Self::Running(_)

@@ -15,9 +15,9 @@ use overlap::{Admission, At};
 pub use overlap::{Counted, Gate, WAITING_MAX};
 
 use crate::Timestamp;
-use crate::execution::{Cause, Event, Execution, IllegalTransition, State};
+use crate::execution::{Cause, Event, Execution, IllegalTransition, Owed, State};
 use crate::ids::{ExecutionId, JobId, ShardCount};
-use crate::job::{Bounds, JobRun, JobState, Misfire, NextSlot, Overlap};
+use crate::job::{Bounds, JobRun, JobState, LATE_GRACE, Misfire, NextSlot, Overlap};
 use crate::ledger::SkipReason;
 use crate::schedule::Schedule;
 use crate::timetable::Timetable;
@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub items: Vec<DueItem>,
     /// The live and waiting executions of those jobs among them that have an overlap rule, or had one.
     pub gates: BTreeMap<JobId, Gate>,
+    /// Whether these are the rows of what is owed; else of what is to come.
+    pub owed: bool,
     /// How many parts each lane has.
     pub partitions: u8,
     /// How many shards the store has.
@@ -138,6 +140,8 @@ pub enum Action {
     Drop(Stale),
     /// The row stays, and the next pass decides about it.
     Later,
+    /// It is late, and waits among what is owed until there is room for it.
+    Owe(Execution),
     /// It goes to its lane.
     Queue {
         /// Its row from now on.
@@ -224,25 +228,33 @@ fn decide(
 ) -> Action {
     let (Some(execution), Some(job)) = (&item.execution, &item.job) else { return Action::Drop(Stale::Gone) };
     let at = At { job, now, partitions: snapshot.partitions };
+    // It is in the other queue: whoever put it there, or took it back, came first.
+    if snapshot.owed != matches!(execution.state, State::Owed(_)) && waits_for_its_time(&execution.state) {
+        return Action::Drop(Stale::NotWaiting);
+    }
+    let late = !snapshot.owed && now.saturating_since(item.due) > LATE_GRACE;
     let mut uncounted = Gate::default();
     let gate = gates.get_mut(&job.id).unwrap_or(&mut uncounted);
     gate.settle(&at, changes);
     match &execution.state {
-        State::Pending { .. } if execution.cause == Cause::Schedule => {
+        State::Pending { .. } | State::Owed(Owed { again: false, .. }) if execution.cause == Cause::Schedule => {
             if job.run.next.is_none_or(|next| next.execution != item.id) {
                 return Action::Drop(Stale::Superseded);
             }
-            decide_slot(snapshot, execution, &at, gate, changes)
+            decide_slot(snapshot, execution, &at, late, gate, changes)
         }
-        State::Pending { .. } | State::Retrying { .. } if job.state == JobState::Deleted => {
+        State::Pending { .. } | State::Retrying { .. } | State::Owed(_) if job.state == JobState::Deleted => {
             end(execution, &cancel_deleted(now), None)
         }
+        State::Pending { .. } | State::Retrying { .. } if late => owe(execution, now),
         // A try of what is live already, and what tells of a failure, which is another task.
-        State::Retrying { .. } if execution.counted => queue(execution, &at),
-        State::Pending { .. } | State::Retrying { .. } if matches!(execution.cause, Cause::Failure { .. }) => {
+        State::Retrying { .. } | State::Owed(Owed { again: true, .. }) if execution.counted => queue(execution, &at),
+        State::Pending { .. } | State::Retrying { .. } | State::Owed(_)
+            if matches!(execution.cause, Cause::Failure { .. }) =>
+        {
             queue(execution, &at)
         }
-        State::Pending { .. } | State::Retrying { .. } => match gate.admit(execution, &at, changes) {
+        State::Pending { .. } | State::Retrying { .. } | State::Owed(_) => match gate.admit(execution, &at, changes) {
             Admission::Queue { execution, .. } => Action::Queue { execution, advance: None },
             Admission::Wait { execution, .. } => Action::Wait { execution, advance: None },
             Admission::Skip(execution) => Action::End { execution, advance: None },
@@ -258,6 +270,14 @@ fn decide(
     }
 }
 
+fn waits_for_its_time(state: &State) -> bool {
+    matches!(state, State::Pending { .. } | State::Retrying { .. } | State::Owed(_))
+}
+
+fn owe(execution: &Execution, now: Timestamp) -> Action {
+    or_stale(execution.apply(&Event::Owe { at: now }), Action::Owe)
+}
+
 fn queue(execution: &Execution, at: &At<'_>) -> Action {
     or_stale(execution.apply(&at.queue(&execution.id)), |execution| Action::Queue { execution, advance: None })
 }
@@ -267,6 +287,7 @@ fn decide_slot(
     snapshot: &Snapshot,
     execution: &Execution,
     at: &At<'_>,
+    late: bool,
     gate: &mut Gate,
     changes: &mut Vec<Change>,
 ) -> Action {
@@ -289,6 +310,7 @@ fn decide_slot(
         Some(advance(snapshot, job, next, JobRun { next: None, starts, owed_until, ..job.run.clone() }, None))
     };
     match judge(job, execution.slot, now) {
+        Verdict::Run { .. } if late => owe(execution, now),
         Verdict::Run { owed_until } => match gate.admit(execution, at, changes) {
             Admission::Queue { execution, replaced } => {
                 Action::Queue { execution, advance: after((job.run.starts + 1).saturating_sub(replaced), owed_until) }
@@ -322,13 +344,14 @@ fn advance(
     let next = next.filter(|_| !table.is_used_up(run.starts)).map(|slot| table.execution(slot, snapshot.shards));
     // What was owed is behind once a slot after it is planned.
     let owed_until = run.owed_until.filter(|until| next.as_ref().is_some_and(|next| next.slot <= *until));
-    Advance { run: JobRun { next: next.as_ref().map(planned_slot), owed_until, ..run }, next, missed }
+    let reached = run.reached.filter(|reached| next.as_ref().is_some_and(|next| next.slot < *reached));
+    Advance { run: JobRun { next: next.as_ref().map(planned_slot), owed_until, reached, ..run }, next, missed }
 }
 
 /// Where a job's schedule stands when this planned row is next.
 pub fn planned_slot(execution: &Execution) -> NextSlot {
     let due = match &execution.state {
-        State::Pending { due } => *due,
+        State::Pending { due } | State::Owed(Owed { due, .. }) => *due,
         _ => execution.slot,
     };
     NextSlot { slot: execution.slot, due, execution: execution.id }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::{Change, JobView, cancel_deleted, partition_of, skip};
 use crate::Timestamp;
-use crate::execution::{Cause, Event, Execution, State};
+use crate::execution::{Cause, Event, Execution, Owed, State};
 use crate::ids::ExecutionId;
 use crate::job::{JobState, Overlap};
 use crate::ledger::SkipReason;
@@ -197,7 +197,10 @@ impl Counted {
     /// An execution as a gate has it.
     pub fn new(execution: &Execution) -> Self {
         let due = match &execution.state {
-            State::Pending { due } | State::Waiting { due, .. } | State::Retrying { due } => *due,
+            State::Pending { due }
+            | State::Owed(Owed { due, .. })
+            | State::Waiting { due, .. }
+            | State::Retrying { due } => *due,
             _ => execution.slot,
         };
         let scheduled = execution.cause == Cause::Schedule;

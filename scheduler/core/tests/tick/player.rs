@@ -35,6 +35,8 @@ pub struct Player {
     pub queued: Vec<(Timestamp, Timestamp)>,
     /// Due rows: when, and what.
     pub due: BTreeSet<(Timestamp, ExecutionId)>,
+    /// Rows of what is owed: when it was due, and what.
+    pub owed: BTreeSet<(Timestamp, ExecutionId)>,
     /// How many rows plans have decided about: a bound on what passes write.
     pub decided: usize,
     fences: u64,
@@ -61,6 +63,7 @@ impl Player {
             missed: Vec::new(),
             queued: Vec::new(),
             due: BTreeSet::new(),
+            owed: BTreeSet::new(),
             decided: 0,
             fences: 0,
         };
@@ -95,11 +98,12 @@ impl Player {
         id
     }
 
-    /// One pass over what is due; the ticker comes until nothing is.
+    /// Passes over what is due and what is owed; the ticker comes until nothing is.
     pub fn tick(&mut self) {
         loop {
-            let items: Vec<DueItem> = self
-                .due
+            let owed = self.due.first().is_none_or(|(due, _)| *due > self.now);
+            let rows = if owed { &self.owed } else { &self.due };
+            let items: Vec<DueItem> = rows
                 .iter()
                 .take_while(|(due, _)| *due <= self.now)
                 .map(|(due, id)| DueItem {
@@ -117,8 +121,8 @@ impl Player {
                 live: self.live.iter().map(counted).collect(),
                 waiting: self.waiting.iter().map(counted).collect(),
             };
-            let snapshot =
-                Snapshot { items, gates: [(self.job.id, gate)].into(), partitions: 8, shards: ShardCount::new(SHARDS) };
+            let shards = ShardCount::new(SHARDS);
+            let snapshot = Snapshot { items, gates: [(self.job.id, gate)].into(), owed, partitions: 8, shards };
             for decision in plan(&snapshot, self.now).decisions {
                 self.carry_out(decision);
             }
@@ -131,6 +135,7 @@ impl Player {
         }
         self.decided += 1;
         self.due.remove(&(decision.due, decision.id));
+        self.owed.remove(&(decision.due, decision.id));
         for change in decision.changes {
             match change {
                 Change::Release { before, after } => {
@@ -152,6 +157,11 @@ impl Player {
         }
         let advance = match decision.action {
             Action::Drop(_) | Action::Later => None,
+            Action::Owe(execution) => {
+                self.owed.insert((decision.due, execution.id));
+                self.executions.insert(execution.id, execution);
+                None
+            }
             Action::Queue { execution, advance } => {
                 self.queue(execution);
                 advance
@@ -234,7 +244,7 @@ impl Player {
             let stretches = self.missed.iter().filter(|missed| missed.from <= this && this < missed.until).count();
             let account = match (row.map(|row| &row.state), stretches) {
                 (None, 1) => "missed",
-                (Some(State::Pending { .. }), 0) => "planned",
+                (Some(State::Pending { .. } | State::Owed(_)), 0) => "planned",
                 (Some(State::Waiting { .. }), 0) => "waiting",
                 (Some(State::Skipped { reason, .. }), 0) => reason.as_str(),
                 (Some(_), 0) => "queued",

@@ -1,7 +1,7 @@
 //! From what the store holds to what answers show.
 
 use compline_core::Timestamp;
-use compline_core::execution::{Attempt, Cost, Execution, Outcome, State};
+use compline_core::execution::{Attempt, Cost, Execution, Outcome, Owed, State};
 use compline_core::job::{Job, JobState, Misfire, MisfirePolicy, Overlap, TaskRef};
 use compline_core::schedule::retry::RetryRule;
 use compline_core::time::duration;
@@ -49,7 +49,10 @@ pub fn execution(seen: &ExecutionSeen) -> ExecutionView {
 
 fn due(state: &State) -> Option<Timestamp> {
     match state {
-        State::Pending { due } | State::Waiting { due, .. } | State::Retrying { due } => Some(*due),
+        State::Pending { due }
+        | State::Owed(Owed { due, .. })
+        | State::Waiting { due, .. }
+        | State::Retrying { due } => Some(*due),
         _ => None,
     }
 }
@@ -60,6 +63,7 @@ fn reason(state: &State) -> Option<String> {
             Some(reason.clone())
         }
         State::Pending { .. }
+        | State::Owed(_)
         | State::Waiting { .. }
         | State::Queued(_)
         | State::Running(_)

@@ -82,6 +82,14 @@ pub struct FleetView {
     pub gone: Vec<NodeGone>,
 }
 
+impl FleetView {
+    /// How many nodes tick.
+    pub fn schedulers(&self) -> usize {
+        let ticks = |session: &Session| session.has_role("scheduler") && session.standing == session::Standing::Active;
+        self.nodes.iter().filter(|node| !node.is_silent() && node.session.as_ref().is_some_and(ticks)).count()
+    }
+}
+
 /// A node as the store has it, and for how long its counter has stood still under these eyes.
 #[derive(Debug, Clone)]
 pub struct NodeSeen {

@@ -36,6 +36,10 @@ const AHEAD_MAX: usize = 512;
 /// Over this long it is measured how fast executions end; so much it claims ahead.
 const AHEAD_WINDOW: Duration = Duration::from_millis(100);
 
+/// One worker of so many is kept free of what was owed, so that long runs of it do not keep out what is on time. A node with fewer workers keeps
+/// none free.
+const ON_TIME_SHARE: usize = 4;
+
 /// How long a claim for few waits for more room, so that a commit is worth its while.
 const ROOM_LINGER: Duration = Duration::from_millis(2);
 
@@ -199,11 +203,19 @@ impl Executor {
             match self.claim_some(limit, reach).await {
                 Ok((outcome, _)) if outcome.session_over => return Ok(()),
                 Ok((outcome, next)) => {
+                    let owed_left = outcome.owed_left;
                     outcome.missing.into_iter().for_each(|digest| self.runner.prepare(digest));
                     for claimed in outcome.claimed {
                         self.start(claimed, report.clone(), runs, &workers, &pace, abort);
                     }
-                    reach = self.follow(next, &mut bells, drain).await;
+                    let room = async {
+                        match owed_left {
+                            // There is more, of which it may take no more now.
+                            true => pace.room.notified().await,
+                            false => std::future::pending().await,
+                        }
+                    };
+                    reach = self.follow(next, &mut bells, room, drain).await;
                 }
                 Err(error @ StoreError::Unavailable(_)) => return Err(error),
                 Err(error) => {
@@ -215,7 +227,13 @@ impl Executor {
     }
 
     /// Does what follows a claim; returns how far the next one reaches.
-    async fn follow(&self, next: Next, bells: &mut Option<BoxFuture<'static, ()>>, drain: &CancellationToken) -> Reach {
+    async fn follow(
+        &self,
+        next: Next,
+        bells: &mut Option<BoxFuture<'static, ()>>,
+        room: impl Future<Output = ()>,
+        drain: &CancellationToken,
+    ) -> Reach {
         match next {
             Next::Claim(reach) => reach,
             Next::AfterOwners(wait) => {
@@ -227,7 +245,7 @@ impl Executor {
                 Reach::All
             }
             Next::Wait => {
-                self.wait_for_work(bells, drain).await;
+                self.wait_for_work(bells, room, drain).await;
                 Reach::Own
             }
         }
@@ -244,6 +262,7 @@ impl Executor {
             session: self.session,
             lanes: &lanes,
             limit,
+            owed_max: limit.saturating_sub(self.workers / ON_TIME_SHARE),
             claim: id,
             can_run: &move |digest: &TaskDigest| runner.can_run(digest),
         };
@@ -289,7 +308,12 @@ impl Executor {
         }))
     }
 
-    async fn wait_for_work(&self, bells: &mut Option<BoxFuture<'static, ()>>, drain: &CancellationToken) {
+    async fn wait_for_work(
+        &self,
+        bells: &mut Option<BoxFuture<'static, ()>>,
+        room: impl Future<Output = ()>,
+        drain: &CancellationToken,
+    ) {
         let bell = async {
             match bells.as_mut() {
                 Some(bell) => bell.await,
@@ -301,6 +325,7 @@ impl Executor {
             () = drain.cancelled() => false,
             () = bell => true,
             () = self.runner.prepared().notified() => false,
+            () = room => false,
             () = tokio::time::sleep(POLL) => false,
         };
         if rung {
@@ -348,7 +373,7 @@ async fn attempt(ctx: &Ctx, runner: &dyn Runner, claimed: Claimed, stop: &Cancel
     let Claimed { execution, fence, job } = claimed;
     let started_at = ctx.env.now();
     let lag = started_at.saturating_since(promised_start(&execution));
-    ctx.metrics.started(lag);
+    ctx.metrics.started(lag, matches!(&execution.state, State::Running(running) if running.owed));
     let id = execution.id;
     let run = Run { execution, job, lag };
     ctx.metrics.run_began(&run.job.job.lane);

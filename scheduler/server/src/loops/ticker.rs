@@ -1,27 +1,41 @@
 //! One shard's ticker: reads a few seconds ahead, holds what it read, and commits at the instant.
+//!
+//! What is due now goes first. What was due over [`LATE_GRACE`] ago is set aside as owed, so that the schedules behind it go on; what is owed
+//! goes to its lane when there is nothing else to do and the lane has room, the oldest first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::Timestamp;
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
+use compline_core::job::LATE_GRACE;
 use compline_store::StoreError;
 use compline_store::tables::bell::Bell;
-use compline_store::tables::queue::{self, Due};
+use compline_store::tables::queue::{self, ByTime, Due};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{AFTER_ERROR, LOOK_AHEAD, POLL};
 use crate::ctx::Ctx;
-use crate::passes::tick::tick;
+use crate::passes::owed::LOOK_EVERY;
+use crate::passes::tick::{Ticked, tick};
 
 /// How many rows a ticker holds at the most.
 const AHEAD_MAX: usize = 8_192;
 
 /// How many of them it hands to one pass.
 const PASS_MAX: usize = 1_024;
+
+/// How many late or owed rows it hands to one pass: it looks at what is due in between.
+const OWED_PASS_MAX: usize = 256;
+
+/// How many owed rows that cannot be read it steps over in one pass.
+const STEPPED_OVER_MAX: usize = 64;
+
+/// How many lanes it pays its debts to in turn.
+const LANES_MAX: usize = 64;
 
 /// What was read further ahead than this was read before the clock was put back. Jobs that are created meanwhile ring no bell that far ahead.
 const READ_AHEAD_MAX: Duration = Duration::from_secs(2 * LOOK_AHEAD.as_secs() - 1);
@@ -34,6 +48,8 @@ pub(super) async fn run(ctx: Arc<Ctx>, session: SessionId, shard: ShardId, stop:
         shard,
         ahead: BTreeSet::new(),
         read_until: None,
+        late_left: false,
+        owed: None,
         bell: None,
         rings: 0,
         looked: Instant::now(),
@@ -80,8 +96,13 @@ struct Ticker<'a> {
     shard: ShardId,
     /// What was read ahead, by due time. A hint: every commit reads it again.
     ahead: BTreeSet<(Timestamp, ExecutionId, JobId)>,
-    /// All rows due before this are in `ahead`; `None`: nothing was read, or what was read is no longer to be trusted.
+    /// All rows due before this are in `ahead`, but late ones while [`Self::late_left`]; `None`: nothing was read, or what was read is no longer
+    /// to be trusted.
     read_until: Option<Timestamp>,
+    /// Whether there are more late rows than were read.
+    late_left: bool,
+    /// The lanes to which this shard owes something, each with the row behind which it goes on; `None`: that is not known.
+    owed: Option<BTreeMap<String, Option<Due>>>,
     bell: Option<BoxFuture<'static, ()>>,
     /// How often the bell had rung by the last look, and when that was: a watch that was lost costs no more than [`POLL`].
     rings: i64,
@@ -95,28 +116,84 @@ impl Ticker<'_> {
         if self.read_until.is_none_or(|until| until <= now + LOOK_AHEAD / 2 || until > now + READ_AHEAD_MAX) {
             self.read_ahead(now).await?;
         }
-        let due: Vec<Due> = self
+        let on_time = now.saturating_sub(LATE_GRACE);
+        let due = self
             .ahead
-            .iter()
-            .take_while(|(at, ..)| *at <= now)
-            .take(PASS_MAX)
-            .map(|(at, execution, job)| Due { at: *at, execution: *execution, job: *job })
-            .collect();
+            .range((on_time, ExecutionId::from_bytes([0; ExecutionId::BYTES]), JobId::from_bytes([0; JobId::BYTES]))..)
+            .take_while(|(at, ..)| *at <= now);
+        let mut due: Vec<Due> = due.take(PASS_MAX).map(as_row).collect();
         if due.is_empty() {
-            return Ok(Step::Idle(self.wait(now)));
+            // None is left that is due and not late.
+            due = self.ahead.iter().take_while(|(at, ..)| *at <= now).take(OWED_PASS_MAX).map(as_row).collect();
         }
-        let ticked = tick(self.ctx, self.session, self.shard, &due, now).await?;
+        if due.is_empty() && self.late_left {
+            self.read_until = None;
+            return Ok(Step::Again);
+        }
+        if due.is_empty() {
+            return self.pay(now).await;
+        }
+        let ticked = tick(self.ctx, self.session, self.shard, ByTime::Due, &due, now).await?;
         if ticked.lost {
             return Ok(Step::Lost);
         }
-        self.ctx.metrics.queued_in(self.shard, ticked.queued);
         for row in &due {
             self.ahead.remove(&(row.at, row.execution, row.job));
         }
+        self.take_note(ticked);
+        Ok(Step::Again)
+    }
+
+    fn take_note(&mut self, ticked: Ticked) {
+        self.ctx.metrics.queued_in(self.shard, ticked.queued);
         let read_until = self.read_until;
         let near = ticked.planned.iter().filter(|next| read_until.is_some_and(|until| next.at < until));
         self.ahead.extend(near.map(|next| (next.at, next.execution, next.job)));
-        Ok(Step::Again)
+        if let Some(owed) = &mut self.owed {
+            // What came now may have been due before what was there.
+            owed.extend(ticked.owed.into_iter().map(|lane| (lane, None)));
+        }
+    }
+
+    /// Brings what is owed to a lane that has room. A row that stays where it is, since it cannot be read, is stepped over until all lanes are
+    /// looked at again.
+    async fn pay(&mut self, now: Timestamp) -> Result<Step, StoreError> {
+        let shard = self.shard;
+        if self.owed.is_none() {
+            let read = self.ctx.store.transact(|tx| async move { queue::lanes_owed(&tx, shard, LANES_MAX).await });
+            self.owed = Some(read.await?.value.into_iter().map(|lane| (lane, None)).collect());
+        }
+        let lanes: Vec<_> = self.owed.iter().flatten().map(|(lane, last)| (lane.clone(), *last)).collect();
+        for (lane, last) in &lanes {
+            let room = self.ctx.owed_room.take(self.ctx, lane, OWED_PASS_MAX).await?;
+            if room == 0 {
+                continue;
+            }
+            let from = ByTime::Owed(lane);
+            let limit = room.max(STEPPED_OVER_MAX);
+            let read = self.ctx.store.transact(|tx| async move { from.behind(&tx, shard, *last, limit).await });
+            let (mut rows, unreadable) = read.await?.value;
+            let end = rows.is_empty() || rows.len() <= room && rows.len() + unreadable.len() < limit;
+            rows.truncate(room);
+            for error in unreadable {
+                let _: Option<()> = self.ctx.readable(Err(error));
+            }
+            let ticked = tick(self.ctx, self.session, shard, from, &rows, now).await?;
+            if ticked.lost {
+                return Ok(Step::Lost);
+            }
+            if let Some(owed) = &mut self.owed {
+                if end {
+                    owed.remove(lane);
+                } else if let Some(last) = rows.last() {
+                    owed.insert(lane.clone(), Some(*last));
+                }
+            }
+            self.take_note(ticked);
+            return Ok(Step::Again);
+        }
+        let wait = self.wait(now);
+        Ok(Step::Idle(if lanes.is_empty() { wait } else { wait.min(LOOK_EVERY) }))
     }
 
     async fn read_ahead(&mut self, now: Timestamp) -> Result<(), StoreError> {
@@ -124,18 +201,30 @@ impl Ticker<'_> {
         if self.bell.is_none() {
             self.bell = Some(self.ctx.store.watch(Bell::Shard(self.shard).key()).await?);
         }
-        let until = now + LOOK_AHEAD;
+        let (until, on_time) = (now + LOOK_AHEAD, now.saturating_sub(LATE_GRACE));
         let shard = self.shard;
         let read = self.ctx.store.transact(|tx| async move {
-            Ok((Bell::Shard(shard).rings(&tx).await?, queue::due_until(&tx, shard, until, AHEAD_MAX).await?))
+            let rings = Bell::Shard(shard).rings(&tx).await?;
+            let (mut rows, mut unreadable) = ByTime::Due.first(&tx, shard, None, until, AHEAD_MAX).await?;
+            let late_left =
+                rows.len() + unreadable.len() >= AHEAD_MAX && rows.last().is_none_or(|last| last.at < on_time);
+            if late_left {
+                // So much is late that what is due now was not come to.
+                let more = ByTime::Due.first(&tx, shard, Some(on_time), until, AHEAD_MAX).await?;
+                rows.extend(more.0);
+                unreadable.extend(more.1);
+            }
+            Ok((rings, rows, unreadable, late_left))
         });
-        let (rings, (rows, unreadable)) = read.await?.value;
+        let (rings, rows, unreadable, late_left) = read.await?.value;
         self.rings = rings;
+        self.late_left = late_left;
+        self.owed = None;
         for error in unreadable {
             let _: Option<()> = self.ctx.readable(Err(error));
         }
         self.read_until = Some(match rows.last() {
-            Some(last) if rows.len() >= AHEAD_MAX => last.at,
+            Some(last) if rows.len() >= AHEAD_MAX && last.at >= on_time => last.at,
             _ => until,
         });
         self.ahead = rows.into_iter().map(|row| (row.at, row.execution, row.job)).collect();
@@ -172,4 +261,8 @@ impl Ticker<'_> {
         }
         self.bell = None;
     }
+}
+
+fn as_row(&(at, execution, job): &(Timestamp, ExecutionId, JobId)) -> Due {
+    Due { at, execution, job }
 }

@@ -1,7 +1,7 @@
 //! cancel: what waits ends at once, what runs is told to stop, in one transaction with the request's key.
 
 use compline_core::Timestamp;
-use compline_core::execution::{Cause, Event, State};
+use compline_core::execution::{Cause, Event, Owed, State};
 use compline_core::ids::{ExecutionId, TenantId};
 use compline_store::backend::Read;
 use compline_store::tables::execution::ExecutionRow;
@@ -96,7 +96,9 @@ async fn cancel_in(
         _ => {}
     }
     let run = match (&row.execution.state, row.execution.cause) {
-        (State::Pending { .. }, Cause::Schedule) => job::get_run(tx, job_id, Read::Serializable).await?,
+        (State::Pending { .. } | State::Owed(Owed { again: false, .. }), Cause::Schedule) => {
+            job::get_run(tx, job_id, Read::Serializable).await?
+        }
         _ => None,
     };
     if run.as_ref().is_some_and(|run| run.taken.len() >= TAKEN_MAX) {

@@ -113,8 +113,9 @@ pub async fn lanes(ctx: &Ctx) -> Result<BTreeMap<String, LaneSeen>, StoreError> 
 }
 
 async fn count_queued(ctx: &Ctx, lane: &str, seen: &mut LaneSeen) -> Result<(), StoreError> {
-    for partition in 0..ctx.partitions {
-        let part = Part { lane, zone: ZONE_DEFAULT, partition };
+    let parts = (0..ctx.partitions).flat_map(|partition| [(false, partition), (true, partition)]);
+    for (owed, partition) in parts {
+        let part = Part { lane, owed, zone: ZONE_DEFAULT, partition };
         let mut last = None;
         loop {
             let limit = COUNTED_AT_ONCE.min(QUEUED_COUNTED_MAX + 1 - seen.queued);

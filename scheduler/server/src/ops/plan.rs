@@ -11,15 +11,19 @@ use compline_core::schedule::Schedule;
 use compline_core::tick::planned_slot;
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
-use compline_store::tables::queue::Due;
+use compline_store::tables::queue::{ByTime, Due};
 use compline_store::tables::{execution, finished, history, job, ledger, queue};
 use compline_store::{StoreError, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
 use crate::loops::LOOK_AHEAD;
+use crate::passes::cancel;
 
 /// How many slots of a job may be cancelled ahead of their time.
 pub const TAKEN_MAX: usize = 1_000;
+
+/// How many slots are looked at together for one that is free.
+const FREE_AT_ONCE: usize = 128;
 
 /// For so long a slot that was cancelled ahead of its time is remembered as such once its time is over: longer than clocks may differ.
 const TAKEN_FOR: Duration = Duration::from_secs(3_600);
@@ -56,21 +60,16 @@ pub async fn plan_from(
     run: JobRun,
     first: Option<Timestamp>,
 ) -> Result<(), StoreError> {
-    let timetable = parsed.timetable();
-    let mut slot = first.filter(|_| !timetable.is_used_up(run.starts));
-    let mut planned = None;
-    while let Some(at) = slot {
-        let execution = timetable.execution(at, ctx.shards);
-        if execution::get(tx, execution.id, Read::Serializable).await?.is_none() {
-            planned = Some(execution);
-            break;
-        }
-        slot = timetable.after(at);
-    }
+    let planned = match first.filter(|_| !parsed.timetable().is_used_up(run.starts)) {
+        Some(first) => first_free(ctx, tx, parsed, first).await?,
+        None => None,
+    };
+    let reached = run.next.map(|next| next.slot).max(run.paused_from).max(run.reached);
+    let reached = reached.filter(|reached| planned.as_ref().is_some_and(|planned| planned.slot < *reached));
     // A job that was finished before has its note already.
     let had_more = run.next.is_some() || run.paused_from.is_some();
     let next = planned.as_ref().map(planned_slot);
-    job::put_run(tx, parsed.job.id, &JobRun { next, paused_from: None, ..run })?;
+    job::put_run(tx, parsed.job.id, &JobRun { next, reached, paused_from: None, ..run })?;
     match &planned {
         Some(planned) => write_planned(tx, parsed, planned, ctx.env.now()),
         None if had_more => {
@@ -78,6 +77,33 @@ pub async fn plan_from(
             Ok(())
         }
         None => Ok(()),
+    }
+}
+
+/// The execution of the first slot from `first` on that has none yet.
+pub(crate) async fn first_free(
+    ctx: &Ctx,
+    tx: &Tx,
+    parsed: &ParsedJob,
+    first: Timestamp,
+) -> Result<Option<Execution>, StoreError> {
+    let timetable = parsed.timetable();
+    let mut slots = std::iter::successors(Some(first), |slot| timetable.after(*slot));
+    // Nearly always the first is free; if a clock was hours ahead, thousands are not.
+    let mut at_once = 1;
+    loop {
+        let planned: Vec<_> = slots.by_ref().take(at_once).map(|slot| timetable.execution(slot, ctx.shards)).collect();
+        let ids: Vec<_> = planned.iter().map(|execution| execution.id).collect();
+        let rows = execution::get_many(tx, &ids, Read::Serializable).await?;
+        // One that cannot be read is there.
+        let free = rows.into_iter().position(|row| matches!(row, Ok(None)));
+        if let Some(free) = free {
+            return Ok(planned.into_iter().nth(free));
+        }
+        if planned.len() < at_once {
+            return Ok(None);
+        }
+        at_once = FREE_AT_ONCE;
     }
 }
 
@@ -90,10 +116,9 @@ pub fn note_finished(tx: &Tx, job: JobId, now: Timestamp) {
 pub async fn withdraw(tx: &Tx, parsed: &ParsedJob, run: &JobRun) -> Result<Option<Timestamp>, StoreError> {
     let Some(next) = run.next else { return Ok(None) };
     let row = execution::get(tx, next.execution, Read::Serializable).await?;
-    if let Some(planned) = row.map(|row| row.execution)
-        && let State::Pending { due } = planned.state
-    {
-        queue::clear_due(tx, queue::due_instant(due), planned.id);
+    let row = row.map(|row| row.execution);
+    if let Some(planned) = row.filter(|row| matches!(row.state, State::Pending { .. } | State::Owed(_))) {
+        cancel::leave_place(tx, &planned);
         execution::remove(tx, planned.id);
         execution::add_open(tx, planned.id.shard(), planned.id.bucket_hour(), -1);
         history::remove(tx, &parsed.job.tenant, &planned);
@@ -131,7 +156,7 @@ pub fn write_planned(tx: &Tx, parsed: &ParsedJob, planned: &Execution, now: Time
     execution::add_open(tx, planned.id.shard(), planned.id.bucket_hour(), 1);
     history::add(tx, &parsed.job.tenant, planned);
     let due = Due { at: queue::due_instant(planned_slot(planned).due), execution: planned.id, job: planned.job };
-    queue::put_due(tx, &due)?;
+    ByTime::Due.put(tx, &due)?;
     // A ticker may have read ahead while this transaction took its time, so the job's own clock is not taken at its word.
     if due.at <= now + 2 * LOOK_AHEAD {
         Bell::Shard(planned.id.shard()).ring(tx);

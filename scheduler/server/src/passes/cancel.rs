@@ -1,10 +1,10 @@
 //! cancel: what waits ends in the caller's own transaction; who runs something is told to stop it, and the node of that session finds out.
 
-use compline_core::execution::{Event, Execution, IllegalTransition, State};
+use compline_core::execution::{Event, Execution, IllegalTransition, Queued, State};
 use compline_core::ids::SessionId;
 use compline_store::tables::cancel::{self, CancelRow};
 use compline_store::tables::execution::{self, ExecutionRow};
-use compline_store::tables::queue::{self, Part, ZONE_DEFAULT};
+use compline_store::tables::queue::{self, ByTime, Part, ZONE_DEFAULT};
 use compline_store::tables::running;
 use compline_store::{StoreError, Tx};
 
@@ -44,9 +44,9 @@ pub async fn apply(
 pub(super) fn write(tx: &Tx, row: &ExecutionRow, after: &Execution) -> Result<(), StoreError> {
     let before = &row.execution;
     match &before.state {
-        State::Pending { due } | State::Retrying { due } => queue::clear_due(tx, queue::due_instant(*due), before.id),
-        State::Queued(queued) => {
-            Part { lane: &queued.lane, zone: ZONE_DEFAULT, partition: queued.partition }.take(tx, row.stamp);
+        State::Pending { .. } | State::Retrying { .. } | State::Owed(_) => leave_place(tx, before),
+        State::Queued(Queued { lane, owed, partition, .. }) => {
+            Part { lane, owed: *owed, zone: ZONE_DEFAULT, partition: *partition }.take(tx, row.stamp);
         }
         State::Running(running) => {
             cancel::put(tx, before.id, running)?;
@@ -68,6 +68,17 @@ pub(super) fn write(tx: &Tx, row: &ExecutionRow, after: &Execution) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Takes an execution that waits for its time, or is owed, out of its queue.
+pub(crate) fn leave_place(tx: &Tx, waits: &Execution) {
+    match &waits.state {
+        State::Pending { due } | State::Retrying { due } => {
+            ByTime::Due.clear(tx, queue::due_instant(*due), waits.id);
+        }
+        State::Owed(owed) => ByTime::Owed(&owed.lane).clear(tx, queue::due_instant(owed.due), waits.id),
+        _ => {}
+    }
 }
 
 /// What a session is to stop of what it holds. Rows of attempts that it does not hold, and does not wait for, are cleared.

@@ -7,7 +7,7 @@ use compline_core::execution::{Event, Execution, State};
 use compline_core::ids::{ClaimId, ExecutionId, Fence, SessionId, TaskDigest};
 use compline_core::job::JobState;
 use compline_store::backend::Read;
-use compline_store::tables::queue::{Part, Ready, ZONE_DEFAULT};
+use compline_store::tables::queue::{self, Part, Ready, ZONE_DEFAULT};
 use compline_store::tables::{execution, job, running, session};
 use compline_store::{Stamp, StoreError, TransactOptions, Tx};
 
@@ -28,6 +28,8 @@ pub struct ClaimRequest<'a> {
     pub lanes: &'a [LaneParts],
     /// How many executions at the most.
     pub limit: usize,
+    /// How many of them may be such as were owed. They come only when nothing else waits.
+    pub owed_max: usize,
     /// Minted once per claim, so that a run after an unknown result finds what an earlier one took.
     pub claim: ClaimId,
     /// Whether the node can run a component now.
@@ -52,6 +54,8 @@ pub struct ClaimOutcome {
     pub claimed: Vec<Claimed>,
     /// Components that wait to be run, and that this node cannot run yet.
     pub missing: BTreeSet<TaskDigest>,
+    /// Whether something that was owed was left where it is, because no more of it may be taken.
+    pub owed_left: bool,
     /// Whether the session is over. Then nothing was claimed.
     pub session_over: bool,
 }
@@ -129,20 +133,44 @@ async fn already_taken(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>) -> Result
 type Taken = (ClaimOutcome, Vec<u16>);
 
 async fn take(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>, limit: usize) -> Result<Taken, StoreError> {
-    let mut outcome = ClaimOutcome::default();
-    let mut indexes = Vec::new();
-    for LaneParts { lane, parts } in request.lanes {
-        for partition in parts {
-            let wanted = limit - outcome.claimed.len();
-            if wanted == 0 {
-                return Ok((outcome, indexes));
-            }
-            let part = Part { lane, zone: ZONE_DEFAULT, partition: *partition };
-            let rows = choose(ctx, tx, request, part, wanted, &mut outcome.missing).await?;
-            take_rows(ctx, tx, request, part, &rows, &mut outcome, &mut indexes).await?;
-        }
+    let mut taken = Taken::default();
+    for lane in request.lanes {
+        take_from(ctx, tx, request, lane, false, limit, &mut taken).await?;
     }
-    Ok((outcome, indexes))
+    if taken.0.claimed.len() == limit {
+        return Ok(taken);
+    }
+    let limit = limit.min(taken.0.claimed.len() + request.owed_max);
+    for lane in request.lanes {
+        // One read for a lane that owes nothing, instead of one for each part.
+        if queue::owed_in(tx, &lane.lane, 1).await? == 0 {
+            continue;
+        }
+        take_from(ctx, tx, request, lane, true, limit, &mut taken).await?;
+        taken.0.owed_left |= taken.0.claimed.len() == limit;
+    }
+    Ok(taken)
+}
+
+async fn take_from(
+    ctx: &Ctx,
+    tx: &Tx,
+    request: &ClaimRequest<'_>,
+    LaneParts { lane, parts }: &LaneParts,
+    owed: bool,
+    limit: usize,
+    (outcome, indexes): &mut Taken,
+) -> Result<(), StoreError> {
+    for partition in parts {
+        let wanted = limit - outcome.claimed.len();
+        if wanted == 0 {
+            break;
+        }
+        let part = Part { lane, owed, zone: ZONE_DEFAULT, partition: *partition };
+        let rows = choose(ctx, tx, request, part, wanted, &mut outcome.missing).await?;
+        take_rows(ctx, tx, request, part, &rows, outcome, indexes).await?;
+    }
+    Ok(())
 }
 
 /// The first rows of a part that this node can run. What it cannot run yet, or cannot read, is stepped over, up to a bound, so that it does not

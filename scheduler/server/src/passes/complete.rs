@@ -9,7 +9,7 @@ use compline_core::ids::{ExecutionId, Fence, SessionId, ShardId};
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::execution::LogLine;
-use compline_store::tables::queue::Due;
+use compline_store::tables::queue::{ByTime, Due};
 use compline_store::tables::{cancel, execution, queue, running, session};
 use compline_store::{StoreError, TransactOptions, Tx};
 
@@ -156,7 +156,7 @@ impl Batch {
         }
         if let State::Retrying { due } = next.state {
             let due = Due { at: queue::due_instant(due), execution: next.id, job: next.job };
-            queue::put_due(tx, &due)?;
+            ByTime::Due.put(tx, &due)?;
             self.retried.insert(next.id.shard());
         }
         if let State::Failed { .. } = next.state {

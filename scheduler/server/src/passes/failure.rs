@@ -9,7 +9,7 @@ use compline_store::tables::bell::Bell;
 use compline_store::tables::dead::{self, DeadKind, DeadLetter, Place};
 use compline_store::tables::execution::{self, LogLine};
 use compline_store::tables::history;
-use compline_store::tables::queue::{self, Due};
+use compline_store::tables::queue::{self, ByTime, Due};
 use compline_store::{StoreError, Tx};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -76,7 +76,7 @@ fn plan_handler(tx: &Tx, parsed: &ParsedJob, handler: &OnFailure, letter: &DeadL
     execution::put(tx, &planned)?;
     execution::add_open(tx, id.shard(), id.bucket_hour(), 1);
     history::add(tx, &parsed.job.tenant, &planned);
-    queue::put_due(tx, &Due { at: queue::due_instant(at), execution: id, job: failed.job })?;
+    ByTime::Due.put(tx, &Due { at: queue::due_instant(at), execution: id, job: failed.job })?;
     Bell::Shard(id.shard()).ring(tx);
     Ok(())
 }

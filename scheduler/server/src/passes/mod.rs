@@ -8,6 +8,7 @@ pub mod complete;
 mod failure;
 pub mod lease;
 pub mod overlap;
+pub mod owed;
 pub mod parts;
 pub mod reap;
 pub mod redrive;

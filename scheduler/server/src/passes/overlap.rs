@@ -10,7 +10,7 @@ use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::execution::ExecutionRow;
 use compline_store::tables::live::{self, Waiting};
-use compline_store::tables::queue::Due;
+use compline_store::tables::queue::{ByTime, Due};
 use compline_store::tables::{execution, queue};
 use compline_store::{StoreError, Tx};
 
@@ -92,7 +92,7 @@ pub(super) fn write_changes(
             }
             Change::Forget { id, due } => {
                 live::clear_waiting(tx, &Waiting { job: parsed.job.id, due: *due, execution: *id, scheduled: true });
-                queue::clear_due(tx, *due, *id);
+                ByTime::Due.clear(tx, *due, *id);
             }
         }
     }
@@ -134,7 +134,7 @@ fn leave_quietly(tx: &Tx, before: &Execution) {
         let waiting = as_waiting(before);
         live::clear_waiting(tx, &waiting);
         // It may have been woken.
-        queue::clear_due(tx, waiting.due, waiting.execution);
+        ByTime::Due.clear(tx, waiting.due, waiting.execution);
     } else if before.counted {
         live::clear(tx, before.job, before.id);
     }
@@ -142,7 +142,7 @@ fn leave_quietly(tx: &Tx, before: &Execution) {
 
 /// Lets a tick look at an execution that waits. Waking it again writes the same row.
 fn wake(tx: &Tx, waiting: &Waiting) -> Result<(), StoreError> {
-    queue::put_due(tx, &Due { at: waiting.due, execution: waiting.execution, job: waiting.job })?;
+    ByTime::Due.put(tx, &Due { at: waiting.due, execution: waiting.execution, job: waiting.job })?;
     Bell::Shard(waiting.execution.shard()).ring(tx);
     Ok(())
 }

@@ -11,7 +11,7 @@ use compline_core::ids::{ExecutionId, ShardId};
 use compline_core::job::JobState;
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
-use compline_store::tables::queue::{self, Due};
+use compline_store::tables::queue::{self, ByTime, Due};
 use compline_store::tables::{dead, execution, history, job};
 use compline_store::{StoreError, TransactOptions, Tx};
 
@@ -98,7 +98,7 @@ async fn redrive_one(ctx: &Ctx, tx: &Tx, wish: &Wanted, shards: &mut BTreeSet<Sh
     if let Some((place, _)) = letter {
         dead::clear(tx, &place, next.id);
     }
-    queue::put_due(tx, &due_row(&next, wish.at))?;
+    ByTime::Due.put(tx, &due_row(&next, wish.at))?;
     shards.insert(next.id.shard());
     Ok(Answer::Done)
 }

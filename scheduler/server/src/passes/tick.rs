@@ -4,11 +4,13 @@ use compline_core::Timestamp;
 use compline_core::execution::{Execution, State};
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
 use compline_core::job::{Job, JobRun, JobState};
-use compline_core::tick::{Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan};
+use compline_core::tick::{
+    Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan, planned_slot,
+};
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::execution::ExecutionRow;
-use compline_store::tables::queue::{Due, Part, Ready, ZONE_DEFAULT};
+use compline_store::tables::queue::{ByTime, Due, Part, Ready, ZONE_DEFAULT};
 use compline_store::tables::{execution, finished, history, job, lease, ledger, queue};
 use compline_store::{StoreError, TransactOptions, Tx};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use std::sync::Arc;
 
 use super::{in_batches, overlap};
 use crate::ctx::{Ctx, ParsedJob};
+use crate::ops::plan::first_free;
 
 /// What a pass did.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,28 +27,31 @@ pub struct Ticked {
     pub queued: usize,
     /// How many ended without having run.
     pub ended: usize,
+    /// The lanes to which something is owed now that was due.
+    pub owed: BTreeSet<String>,
     /// The slots planned next, and the rows that are left to the next pass.
     pub planned: Vec<Due>,
     /// Whether the session lost the shard. Then nothing was written.
     pub lost: bool,
 }
 
-/// Handles the given rows of a shard, which were read ahead and are only a hint: the commit depends on each of them, on each job, and on
+/// Handles the given rows of one of a shard's queues, which were read ahead and are only a hint: the commit depends on each of them, on each job, and on
 /// the lease. Rows that are not due yet by `now` are left alone.
 pub async fn tick(
     ctx: &Ctx,
     session: SessionId,
     shard: ShardId,
+    from: ByTime<'_>,
     rows: &[Due],
     now: Timestamp,
 ) -> Result<Ticked, StoreError> {
-    let batches =
-        in_batches(rows, |options, begin, end| tick_batch(ctx, session, shard, &rows[begin..end], now, options))
-            .await?;
+    let pass = |options, begin, end| tick_batch(ctx, session, shard, from, &rows[begin..end], now, options);
+    let batches = in_batches(rows, pass).await?;
     let mut total = Ticked::default();
     for batch in batches {
         total.queued += batch.queued;
         total.ended += batch.ended;
+        total.owed.extend(batch.owed);
         total.planned.extend(batch.planned);
         total.lost |= batch.lost;
     }
@@ -56,6 +62,7 @@ async fn tick_batch(
     ctx: &Ctx,
     session: SessionId,
     shard: ShardId,
+    from: ByTime<'_>,
     rows: &[Due],
     now: Timestamp,
     options: TransactOptions,
@@ -67,12 +74,12 @@ async fn tick_batch(
             if lease::get(&tx, shard).await?.is_none_or(|lease| lease.owner != session) {
                 return Ok(Ticked { lost: true, ..Ticked::default() });
             }
-            let there = queue::are_due(&tx, rows).await?;
+            let there = from.has(&tx, rows).await?;
             // A row that was read ahead and has gone since was handled by another: its execution may wait for a later time by now.
             let rows: Vec<Due> = rows.iter().zip(there).filter(|(_, there)| *there).map(|(row, _)| *row).collect();
-            let seen = read(ctx, &tx, &rows).await?;
+            let seen = read(ctx, &tx, from, &rows).await?;
             let plan = plan(&seen.snapshot, now);
-            write(ctx, &tx, &plan, &seen).await
+            write(ctx, &tx, from, &plan, &seen).await
         })
         .await?;
     ctx.metrics.ticked(committed.value.queued, committed.value.ended);
@@ -87,7 +94,7 @@ struct Seen {
     others: BTreeMap<ExecutionId, ExecutionRow>,
 }
 
-async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<Seen, StoreError> {
+async fn read(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, rows: &[Due]) -> Result<Seen, StoreError> {
     let ids: Vec<_> = rows.iter().map(|row| row.execution).collect();
     let job_ids: Vec<_> = rows.iter().map(|row| row.job).collect();
     let executions = execution::get_many(tx, &ids, Read::Snapshot).await?;
@@ -97,6 +104,7 @@ async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<Seen, StoreError> {
         snapshot: Snapshot {
             items: Vec::with_capacity(rows.len()),
             gates: BTreeMap::new(),
+            owed: matches!(from, ByTime::Owed(_)),
             partitions: ctx.partitions,
             shards: ctx.shards,
         },
@@ -110,7 +118,7 @@ async fn read(ctx: &Ctx, tx: &Tx, rows: &[Due]) -> Result<Seen, StoreError> {
         else {
             continue;
         };
-        queue::depend_on_due(tx, row.at, row.execution);
+        from.depend_on(tx, row.at, row.execution);
         tx.depend_on(&job::key(row.job));
         let Some(job_row) = job_row else {
             seen.snapshot.items.push(DueItem { id: row.execution, due: row.at, execution: None, job: None });
@@ -149,7 +157,7 @@ impl Seen {
     }
 }
 
-async fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, seen: &Seen) -> Result<Ticked, StoreError> {
+async fn write(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, plan: &Plan, seen: &Seen) -> Result<Ticked, StoreError> {
     let mut ticked = Ticked::default();
     let mut lanes = BTreeSet::new();
     let mut open: BTreeMap<(ShardId, u32), i64> = BTreeMap::new();
@@ -159,7 +167,7 @@ async fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, seen: &Seen) -> Result<Ticked, S
             ticked.planned.push(Due { at: *due, execution: *id, job: parsed.job.id });
             continue;
         }
-        queue::clear_due(tx, *due, *id);
+        from.clear(tx, *due, *id);
         // Without its job nothing can be decided but that the row goes.
         let Some(parsed) = parsed else { continue };
         let changed = overlap::write_changes(ctx, tx, changes, parsed, &seen.others)?;
@@ -170,6 +178,11 @@ async fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, seen: &Seen) -> Result<Ticked, S
         }
         let (execution, advance) = match action {
             Action::Drop(_) | Action::Later => continue,
+            Action::Owe(execution) => {
+                put_owed(tx, execution, &parsed.job.lane)?;
+                ticked.owed.insert(parsed.job.lane.clone());
+                continue;
+            }
             Action::Queue { execution, advance } => {
                 enqueue(ctx, tx, execution, parsed)?;
                 overlap::enter(tx, execution);
@@ -192,7 +205,7 @@ async fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, seen: &Seen) -> Result<Ticked, S
             }
         };
         if let Some(advance) = advance
-            && let Some(next) = write_advance(tx, execution, advance, parsed)?
+            && let Some(next) = write_advance(ctx, tx, execution, advance, parsed).await?
         {
             *open.entry((next.execution.shard(), next.execution.bucket_hour())).or_default() += 1;
             ticked.planned.push(next);
@@ -211,33 +224,54 @@ async fn write(ctx: &Ctx, tx: &Tx, plan: &Plan, seen: &Seen) -> Result<Ticked, S
 pub(super) fn enqueue(ctx: &Ctx, tx: &Tx, execution: &Execution, parsed: &ParsedJob) -> Result<(), StoreError> {
     let index = tx.next_stamp_index();
     let lane = parsed.job.lane.as_str();
-    let part = Part { lane, zone: ZONE_DEFAULT, partition: partition_of(&execution.id, ctx.partitions) };
     let mut execution = execution.clone();
+    let mut owed = false;
     if let State::Queued(queued) = &mut execution.state {
         lane.clone_into(&mut queued.lane);
+        owed = queued.owed;
     }
+    let part = Part { lane, owed, zone: ZONE_DEFAULT, partition: partition_of(&execution.id, ctx.partitions) };
     execution::put_stamped(tx, &execution, ctx.incarnation, index)?;
     let digest = execution.task(&parsed.job).digest;
     part.push(tx, &Ready { execution: execution.id, job: execution.job, digest }, index)
 }
 
-fn write_advance(
+/// Writes an execution that is owed, and its place.
+fn put_owed(tx: &Tx, execution: &Execution, lane: &str) -> Result<(), StoreError> {
+    let mut execution = execution.clone();
+    if let State::Owed(owed) = &mut execution.state {
+        lane.clone_into(&mut owed.lane);
+        let row = Due { at: queue::due_instant(owed.due), execution: execution.id, job: execution.job };
+        ByTime::Owed(lane).put(tx, &row)?;
+    }
+    execution::put(tx, &execution)
+}
+
+async fn write_advance(
+    ctx: &Ctx,
     tx: &Tx,
     execution: &Execution,
     advance: &Advance,
     parsed: &ParsedJob,
 ) -> Result<Option<Due>, StoreError> {
-    job::put_run(tx, execution.job, &advance.run)?;
+    let mut next = advance.next.clone();
+    if let Some(planned) = &next
+        && advance.run.reached.is_some()
+    {
+        next = first_free(ctx, tx, parsed, planned.slot).await?;
+    }
+    let planned = next.as_ref().map(planned_slot);
+    job::put_run(tx, execution.job, &JobRun { next: planned, ..advance.run.clone() })?;
     if let Some(missed) = &advance.missed {
         ledger::add_range(tx, execution.job, missed.from, missed.until, missed.reason)?;
     }
-    let (Some(next), Some(planned)) = (&advance.next, &advance.run.next) else {
+    let (Some(next), Some(planned)) = (&next, &planned) else {
         finished::put(tx, execution.id.bucket_hour(), execution.job);
         return Ok(None);
     };
     execution::put(tx, next)?;
     history::add(tx, &parsed.job.tenant, next);
     let due = Due { at: queue::due_instant(planned.due), execution: next.id, job: next.job };
-    queue::put_due(tx, &due)?;
+    ByTime::Due.put(tx, &due)?;
     Ok(Some(due))
 }

@@ -1,14 +1,14 @@
 //! Executions: each has the place that its state asks for, is listed, and has its job.
 
 use bytes::Bytes;
-use compline_core::execution::State;
+use compline_core::execution::{Queued, State};
 use compline_core::ids::ExecutionId;
 use compline_core::job::Job;
 
 use super::{Expected, Kind, Notes, Page, expect, jobs_of};
 use crate::backend::{KeyValue, Read};
 use crate::tables::execution::{self, ExecutionRow};
-use crate::tables::queue::{self, Part, ZONE_DEFAULT};
+use crate::tables::queue::{self, ByTime, Part, ZONE_DEFAULT};
 use crate::tables::{bucket, history, live, running};
 use crate::{StoreError, Tx};
 
@@ -37,7 +37,7 @@ pub(super) async fn check(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes, page: 
         };
         // Without the definition neither lane nor tenant is known.
         let Some(job) = job else { continue };
-        expected.extend(place(key, row, job));
+        expected.extend(place(key, row));
         if !(leaving && execution.state.is_terminal()) {
             expected.extend(listings(key, row, job));
         }
@@ -45,14 +45,18 @@ pub(super) async fn check(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes, page: 
     expect(tx, expected, notes).await
 }
 
-fn place(key: &Bytes, row: &ExecutionRow, job: &Job) -> Option<Expected> {
+fn place(key: &Bytes, row: &ExecutionRow) -> Option<Expected> {
     let execution = &row.execution;
     let (counterpart, place) = match &execution.state {
         State::Pending { due } | State::Retrying { due } => {
-            (queue::due_key(queue::due_instant(*due), execution.id), "due row")
+            (ByTime::Due.key(queue::due_instant(*due), execution.id), "due row")
+        }
+        State::Owed(owed) => {
+            (ByTime::Owed(&owed.lane).key(queue::due_instant(owed.due), execution.id), "row among what is owed")
         }
         State::Queued(queued) => {
-            let part = Part { lane: &job.lane, zone: ZONE_DEFAULT, partition: queued.partition };
+            let Queued { lane, owed, partition, .. } = queued;
+            let part = Part { lane, owed: *owed, zone: ZONE_DEFAULT, partition: *partition };
             (part.key(row.stamp), "row in its lane")
         }
         State::Running(held) => (running::key(held.session, execution.id), "row with its session"),

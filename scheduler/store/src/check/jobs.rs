@@ -51,7 +51,7 @@ pub(super) async fn check_runs(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -
         let Ok(execution) = execution else { continue };
         match execution.map(|row| row.execution) {
             None => notes.add(Kind::Orphan, key, format!("its next slot's execution, {id}, has no row")),
-            Some(next) if next.job != job || !matches!(next.state, State::Pending { .. }) => {
+            Some(next) if next.job != job || !matches!(next.state, State::Pending { .. } | State::Owed(_)) => {
                 let problem = format!("its next slot's execution, {id}, is {} and of {}", next.state.name(), next.job);
                 notes.add(Kind::Mismatch, key, problem);
             }

@@ -133,6 +133,7 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
     match table {
         Table::Execution => executions::check(tx, &pairs, &mut notes, &mut page).await?,
         Table::Due => places::check_due(tx, &pairs, &mut notes).await?,
+        Table::Owed => places::check_owed(tx, &pairs, &mut notes).await?,
         Table::Ready => places::check_ready(tx, &pairs, &mut notes).await?,
         Table::Running => places::check_running(tx, &pairs, &mut notes).await?,
         Table::History | Table::AllRuns | Table::Failed | Table::JobFailed => {

@@ -51,6 +51,21 @@ pub(super) async fn check_due(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) ->
     Ok(())
 }
 
+pub(super) async fn check_owed(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
+    let mut rows = Vec::with_capacity(pairs.len());
+    for KeyValue { key, value } in pairs {
+        rows.extend(notes.read(key, queue::decode_owed(key, value)).map(|owed| (key, owed.1.execution, owed)));
+    }
+    for (key, ExecutionRow { execution, .. }, (lane, row)) in named(tx, rows, notes).await? {
+        let right = matches!(&execution.state, State::Owed(owed)
+            if owed.lane == lane && queue::due_instant(owed.due) == row.at);
+        if !right || execution.job != row.job {
+            notes.add(Kind::Mismatch, key, format!("{} is {:?}, of {}", execution.id, execution.state, execution.job));
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn check_ready(tx: &Tx, pairs: &[KeyValue], notes: &mut Notes) -> Result<(), StoreError> {
     let mut rows = Vec::with_capacity(pairs.len());
     for KeyValue { key, value } in pairs {

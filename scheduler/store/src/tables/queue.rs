@@ -5,15 +5,19 @@ use compline_core::Timestamp;
 use compline_core::ids::{ExecutionId, JobId, ShardId, TaskDigest};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{RangeQuery, Read};
+use crate::backend::{KeyValue, RangeQuery, Read};
 use crate::keys::{KeyBuilder, Table, after, from_sortable};
 use crate::{Stamp, StoreError, Tx};
 
 const DUE: &str = "due";
 const DUE_SCHEMA: u8 = 1;
 const DUE_TIME_AT: usize = 3;
+const OWED: &str = "owed";
 const READY: &str = "ready";
 const READY_SCHEMA: u8 = 1;
+
+/// What leads the places of what was owed: behind all others of its lane.
+const OWED_CLASS: u8 = 1;
 
 /// The fairness zone of a server without tenants.
 pub const ZONE_DEFAULT: u8 = 0;
@@ -29,58 +33,142 @@ pub struct Due {
     pub job: JobId,
 }
 
-pub(crate) fn due_key(at: Timestamp, execution: ExecutionId) -> Bytes {
-    KeyBuilder::new(Table::Due).shard(execution.shard()).micros(at).execution(execution).build()
+/// Which of the two queues by time a row lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByTime<'a> {
+    /// What is to come, and what is due.
+    Due,
+    /// What was due long ago and goes to this lane once there is room: a queue for each lane, so that one lane does not hold up another.
+    Owed(&'a str),
 }
 
-/// Plans an execution for an instant.
-pub fn put_due(tx: &Tx, due: &Due) -> Result<(), StoreError> {
-    tx.set(due_key(due.at, due.execution), super::encode(DUE, DUE_SCHEMA, &due.job)?.into());
-    Ok(())
+impl ByTime<'_> {
+    fn prefix(self, shard: ShardId) -> KeyBuilder {
+        match self {
+            Self::Due => KeyBuilder::new(Table::Due).shard(shard),
+            Self::Owed(lane) => KeyBuilder::new(Table::Owed).shard(shard).name(lane),
+        }
+    }
+
+    pub(crate) fn key(self, at: Timestamp, execution: ExecutionId) -> Bytes {
+        self.prefix(execution.shard()).micros(at).execution(execution).build()
+    }
+
+    /// Puts an execution in.
+    pub fn put(self, tx: &Tx, row: &Due) -> Result<(), StoreError> {
+        tx.set(self.key(row.at, row.execution), super::encode(DUE, DUE_SCHEMA, &row.job)?.into());
+        Ok(())
+    }
+
+    /// Takes an execution out.
+    pub fn clear(self, tx: &Tx, at: Timestamp, execution: ExecutionId) {
+        tx.clear(self.key(at, execution));
+    }
+
+    /// Which of these rows are there. Not part of conflict detection.
+    pub async fn has(self, tx: &Tx, rows: &[Due]) -> Result<Vec<bool>, StoreError> {
+        let keys: Vec<Bytes> = rows.iter().map(|row| self.key(row.at, row.execution)).collect();
+        Ok(tx.get_many(&keys, Read::Snapshot).await?.iter().map(Option::is_some).collect())
+    }
+
+    /// Makes the commit depend on a row that was read as a snapshot.
+    pub fn depend_on(self, tx: &Tx, at: Timestamp, execution: ExecutionId) {
+        tx.depend_on(&self.key(at, execution));
+    }
+
+    /// The first rows of a shard that were due from `from` on and before `until`. A hint, not part of conflict detection. Rows that cannot be
+    /// read are left out and returned as errors beside the others.
+    pub async fn first(
+        self,
+        tx: &Tx,
+        shard: ShardId,
+        from: Option<Timestamp>,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<Due>, Vec<StoreError>), StoreError> {
+        let begin = match from {
+            Some(from) => self.prefix(shard).micros(from).build(),
+            None => self.prefix(shard).build(),
+        };
+        self.rows(tx, shard, (begin, self.prefix(shard).micros(until).build()), limit).await
+    }
+
+    /// The same from behind a row on, whenever they were due.
+    pub async fn behind(
+        self,
+        tx: &Tx,
+        shard: ShardId,
+        last: Option<Due>,
+        limit: usize,
+    ) -> Result<(Vec<Due>, Vec<StoreError>), StoreError> {
+        let (first, end) = self.prefix(shard).prefix();
+        let begin = last.map_or(first, |last| after(&self.key(last.at, last.execution)));
+        self.rows(tx, shard, (begin, end), limit).await
+    }
+
+    async fn rows(
+        self,
+        tx: &Tx,
+        shard: ShardId,
+        (begin, end): (Bytes, Bytes),
+        limit: usize,
+    ) -> Result<(Vec<Due>, Vec<StoreError>), StoreError> {
+        if begin >= end {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
+        let time_at = self.prefix(shard).len();
+        let mut unreadable = Vec::new();
+        let read = |pair: &KeyValue| decode_at(time_at, &pair.key, &pair.value);
+        let rows = pairs.iter().filter_map(|pair| read(pair).map_err(|error| unreadable.push(error)).ok()).collect();
+        Ok((rows, unreadable))
+    }
 }
 
-/// Removes a due row.
-pub fn clear_due(tx: &Tx, at: Timestamp, execution: ExecutionId) {
-    tx.clear(due_key(at, execution));
-}
-
-/// Which of these due rows are there. Not part of conflict detection.
-pub async fn are_due(tx: &Tx, rows: &[Due]) -> Result<Vec<bool>, StoreError> {
-    let keys: Vec<Bytes> = rows.iter().map(|row| due_key(row.at, row.execution)).collect();
-    Ok(tx.get_many(&keys, Read::Snapshot).await?.iter().map(Option::is_some).collect())
-}
-
-/// Makes the commit depend on a due row that was read as a snapshot.
-pub fn depend_on_due(tx: &Tx, at: Timestamp, execution: ExecutionId) {
-    tx.depend_on(&due_key(at, execution));
-}
-
-/// The first rows of a shard that are due before `until`. A hint, not part of conflict detection. Rows that cannot be read are left out
-/// and returned as errors beside the others.
-pub async fn due_until(
-    tx: &Tx,
-    shard: ShardId,
-    until: Timestamp,
-    limit: usize,
-) -> Result<(Vec<Due>, Vec<StoreError>), StoreError> {
-    let begin = KeyBuilder::new(Table::Due).shard(shard).build();
-    let end = KeyBuilder::new(Table::Due).shard(shard).micros(until).build();
-    let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
-    let mut unreadable = Vec::new();
-    let rows = pairs
-        .iter()
-        .filter_map(|pair| decode_due(&pair.key, &pair.value).map_err(|error| unreadable.push(error)).ok())
-        .collect();
-    Ok((rows, unreadable))
+/// The lanes to which a shard owes anything, found by stepping from one to the next: as many reads as there are such lanes, and at most `limit`.
+pub async fn lanes_owed(tx: &Tx, shard: ShardId, limit: usize) -> Result<Vec<String>, StoreError> {
+    lanes_behind(tx, &KeyBuilder::new(Table::Owed).shard(shard), limit).await
 }
 
 /// The due row with this key and value.
 pub fn decode_due(key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
-    let micros = from_sortable(super::key_field(DUE, key, DUE_TIME_AT)?);
+    decode_at(DUE_TIME_AT, key, value)
+}
+
+/// The row of what is owed with this key and value, and its lane.
+pub fn decode_owed<'a>(key: &'a [u8], value: &[u8]) -> Result<(&'a str, Due), StoreError> {
+    let lane = lane_at(OWED, key, DUE_TIME_AT)?;
+    Ok((lane, decode_at(DUE_TIME_AT + lane.len() + 1, key, value)?))
+}
+
+fn decode_at(time_at: usize, key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
+    let micros = from_sortable(super::key_field(DUE, key, time_at)?);
     let at =
         Timestamp::from_unix_micros(micros).ok_or_else(|| StoreError::unreadable(DUE, key, "instant out of range"))?;
-    let execution = ExecutionId::from_bytes(super::key_field(DUE, key, DUE_TIME_AT + 8)?);
+    let execution = ExecutionId::from_bytes(super::key_field(DUE, key, time_at + 8)?);
     Ok(Due { at, execution, job: super::decode(DUE, DUE_SCHEMA, key, value)? })
+}
+
+/// The name that begins at this place of a key.
+fn lane_at<'a>(table: &'static str, key: &'a [u8], at: usize) -> Result<&'a str, StoreError> {
+    let name = key.get(at..).and_then(|rest| rest.split(|byte| *byte == 0).next());
+    let name = name.ok_or_else(|| StoreError::unreadable(table, key, "it names no lane"))?;
+    std::str::from_utf8(name).map_err(|error| StoreError::unreadable(table, key, error))
+}
+
+/// The names that follow a prefix in keys, each once.
+async fn lanes_behind(tx: &Tx, prefix: &KeyBuilder, limit: usize) -> Result<Vec<String>, StoreError> {
+    let at = prefix.len();
+    let (mut begin, end) = prefix.clone().prefix();
+    let mut lanes = Vec::new();
+    while lanes.len() < limit {
+        let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
+        let Some(pair) = tx.range(&query).await?.pop() else { break };
+        let lane = lane_at(READY, &pair.key, at)?.to_owned();
+        begin = prefix.clone().name(&lane).prefix().1;
+        lanes.push(lane);
+    }
+    Ok(lanes)
 }
 
 /// The due instant as its row's key has it: rounded up to a microsecond.
@@ -116,10 +204,23 @@ impl Ready {
 pub struct Part<'a> {
     /// The lane.
     pub lane: &'a str,
+    /// Whether it is of what was owed, which waits behind all that was not.
+    pub owed: bool,
     /// The fairness zone.
     pub zone: u8,
     /// The part.
     pub partition: u8,
+}
+
+/// What waits on time in a lane, and what was owed.
+fn class(lane: &str, owed: bool) -> KeyBuilder {
+    KeyBuilder::new(Table::Ready).name(lane).u8(if owed { OWED_CLASS } else { 0 })
+}
+
+/// How many executions wait in a lane that were owed, counted up to `limit`. Not part of conflict detection.
+pub async fn owed_in(tx: &Tx, lane: &str, limit: usize) -> Result<usize, StoreError> {
+    let (begin, end) = class(lane, true).prefix();
+    Ok(tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?.len())
 }
 
 impl Part<'_> {
@@ -129,7 +230,7 @@ impl Part<'_> {
     }
 
     fn prefix(self) -> KeyBuilder {
-        KeyBuilder::new(Table::Ready).name(self.lane).u8(self.zone).u8(self.partition)
+        class(self.lane, self.owed).u8(self.zone).u8(self.partition)
     }
 
     pub(crate) fn key(self, stamp: Stamp) -> Bytes {
@@ -147,11 +248,9 @@ impl Part<'_> {
 
     /// The lane, the zone, the part and the place of the ready row with this key, and what it says.
     pub fn decode<'a>(key: &'a [u8], value: &[u8]) -> Result<(Part<'a>, Stamp, Ready), StoreError> {
-        let short = || StoreError::unreadable(READY, key, "not a place in a lane");
-        let name = key.get(1..).and_then(|rest| rest.split(|byte| *byte == 0).next()).ok_or_else(short)?;
-        let lane = std::str::from_utf8(name).map_err(|error| StoreError::unreadable(READY, key, error))?;
-        let [zone, partition] = super::key_field(READY, key, 1 + lane.len() + 1)?;
-        let part = Part { lane, zone, partition };
+        let lane = lane_at(READY, key, 1)?;
+        let [owed, zone, partition] = super::key_field(READY, key, 1 + lane.len() + 1)?;
+        let part = Part { lane, owed: owed == OWED_CLASS, zone, partition };
         let stamp = Stamp(super::key_field(READY, key, part.prefix().len())?);
         Ok((part, stamp, Ready::decode(key, value)?))
     }
@@ -189,16 +288,5 @@ impl Part<'_> {
 
 /// The lanes that have anything waiting, found by stepping from one to the next: as many reads as there are such lanes, and at most `limit`.
 pub async fn waiting_lanes(tx: &Tx, limit: usize) -> Result<Vec<String>, StoreError> {
-    let (mut begin, end) = KeyBuilder::new(Table::Ready).prefix();
-    let mut lanes = Vec::new();
-    while lanes.len() < limit {
-        let query = RangeQuery { begin, end: end.clone(), limit: 1, reverse: false, read: Read::Snapshot };
-        let Some(pair) = tx.range(&query).await?.pop() else { break };
-        let name = pair.key[1..].split(|byte| *byte == 0).next().unwrap_or_default();
-        let lane =
-            std::str::from_utf8(name).map_err(|error| StoreError::unreadable(READY, &pair.key, error))?.to_owned();
-        begin = KeyBuilder::new(Table::Ready).name(&lane).prefix().1;
-        lanes.push(lane);
-    }
-    Ok(lanes)
+    lanes_behind(tx, &KeyBuilder::new(Table::Ready), limit).await
 }

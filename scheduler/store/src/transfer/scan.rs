@@ -148,6 +148,7 @@ impl<'s> Scan<'s> {
                     }
                 },
                 State::Pending { .. }
+                | State::Owed(_)
                 | State::Waiting { .. }
                 | State::Retrying { .. }
                 | State::Completed { .. }
@@ -173,7 +174,7 @@ impl<'s> Scan<'s> {
             return Some((given_back, None));
         };
         lane.clone_into(&mut queued.lane);
-        let part = Part { lane, zone: ZONE_DEFAULT, partition };
+        let part = Part { lane, owed: queued.owed, zone: ZONE_DEFAULT, partition };
         let value = ready.encode().ok()?;
         self.queued += 1;
         Some((given_back, Some(self.place(part.prefix_bytes(), value))))

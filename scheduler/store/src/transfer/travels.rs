@@ -36,6 +36,7 @@ impl Table {
             | Self::Trim
             | Self::Due
             | Self::Live
+            | Self::Owed
             | Self::History
             | Self::AllRuns
             | Self::Failed

@@ -159,7 +159,7 @@ impl Made<'_> {
             State::Queued(_) => {
                 execution::put_stamped(tx, &execution, META.incarnation, index)?;
                 let ready = Ready { execution: id, job: self.job.id, digest: self.job.task.digest };
-                Part { lane: &self.job.lane, zone: ZONE_DEFAULT, partition }.push(tx, &ready, index)?;
+                Part { lane: &self.job.lane, owed: false, zone: ZONE_DEFAULT, partition }.push(tx, &ready, index)?;
             }
             State::Running(_) => {
                 execution::put_stamped(tx, &execution, META.incarnation, index)?;

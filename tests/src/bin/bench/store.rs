@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
@@ -19,10 +18,9 @@ use compline_server::ops::create::{NewJob, create_job};
 use compline_server::passes::claim::{ClaimRequest, claim};
 use compline_server::passes::complete::{Report, Reported, complete};
 use compline_server::passes::lease::{self, Members};
-use compline_server::passes::{BATCH_MAX, beat, tick};
+use compline_server::passes::{BATCH_MAX, beat};
 use compline_store::backend::{RangeQuery, Read};
 use compline_store::keys::Table;
-use compline_store::tables::queue;
 use compline_store::tables::session::Session;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -111,11 +109,7 @@ async fn begin(ctx: &Ctx) -> Result<SessionId> {
 }
 
 async fn tick_shard(ctx: &Ctx, session: SessionId, shard: ShardId) -> Result<usize> {
-    let now = ctx.env.now();
-    let until = now + Duration::from_micros(1);
-    let (rows, _) =
-        ctx.store.transact(|tx| async move { queue::due_until(&tx, shard, until, usize::MAX).await }).await?.value;
-    Ok(tick::tick(ctx, session, shard, &rows, now).await?.queued)
+    Ok(compline_tests::by_hand::tick_shard(ctx, session, shard, ctx.env.now()).await?.queued)
 }
 
 /// An executor as the others see it.
@@ -157,6 +151,7 @@ async fn work(ctx: &Ctx, claimer: &Claimer) -> Result<usize> {
             session: claimer.session,
             lanes: &parts,
             limit: BATCH_MAX,
+            owed_max: BATCH_MAX,
             claim: ClaimId::new(ctx.env.random_u128()),
             can_run: &|_| true,
         };

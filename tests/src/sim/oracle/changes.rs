@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use compline_core::Timestamp;
-use compline_core::execution::{Cause, Execution, State};
+use compline_core::execution::{Cause, Execution, Owed, State};
 use compline_core::ids::{ExecutionId, JobId, RequestId, TenantId};
 use compline_core::job::JobState;
 use compline_core::ledger::{Change, SkipReason};
@@ -147,7 +147,7 @@ impl Oracle {
     /// Whether a row is removed because its job changes in this commit, and it was only planned.
     pub(super) fn is_withdrawn(&self, id: ExecutionId, commit: &Commit) -> bool {
         self.executions.get(&id).map(|row| &row.execution).is_some_and(|planned| {
-            matches!(planned.state, State::Pending { .. })
+            matches!(planned.state, State::Pending { .. } | State::Owed(_))
                 && planned.cause == Cause::Schedule
                 && commit.marks.iter().any(|(marked, _)| *marked == planned.job)
         })
@@ -212,7 +212,8 @@ impl Oracle {
     /// Of a job that rests no slot is queued; of one that is deleted nothing is.
     pub(super) fn check_may_go_on(&self, execution: &Execution, what: &str) -> Checked {
         let state = self.state_of(execution.job);
-        let planned = execution.cause == Cause::Schedule && matches!(execution.state, State::Pending { .. });
+        let planned = execution.cause == Cause::Schedule
+            && matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }));
         let right = match state {
             Some(JobState::Active) => true,
             Some(JobState::Paused) => !planned,

@@ -1,15 +1,21 @@
 //! Rules `machine`, `early`, `claim`, `stale` and `give-back`: how an execution goes from commit to commit.
 
-use compline_core::execution::{Attempt, Execution, Outcome, Queued, Running, State};
+use std::time::Duration;
+
+use compline_core::Timestamp;
+use compline_core::execution::{Attempt, Execution, Outcome, Owed, Queued, Running, State};
 use compline_core::ledger::SkipReason;
 use compline_store::tables::execution::ExecutionRow;
 use tokio::time::Instant;
 
-use super::rows::Commit;
+use super::rows::{Commit, Place};
 use super::{Checked, Ending, Moment, Oracle, broken, ensure};
 
 /// After so many lost workers an execution is poison.
 const LOST_MAX: usize = 3;
+
+/// What is later than this is owed.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// An execution before and after a commit.
 pub(super) struct Step<'a> {
@@ -53,15 +59,30 @@ impl Oracle {
                 })?;
                 self.check_ticker(&step)
             }
-            (State::Pending { .. }, State::Skipped { at, reason: SkipReason::Misfire, .. }, []) => {
+            (State::Pending { due } | State::Retrying { due }, State::Owed(owed), []) => {
+                self.check_owed(&step, *due, owed)
+            }
+            (State::Owed(owed), State::Queued(queued), []) => {
+                self.check_may_go_on(before, "queued")?;
+                ensure(queued.owed && queued.due == owed.due && queued.at >= owed.since, "owed", || {
+                    format!("{before:?} became {after:?}")
+                })?;
+                self.seen.paid += 1;
+                self.check_ticker(&step)
+            }
+            (State::Pending { .. } | State::Owed(_), State::Skipped { at, reason: SkipReason::Misfire, .. }, []) => {
                 self.check_skipped(&step, *at)?;
                 self.check_ticker(&step)
             }
-            (State::Pending { .. } | State::Waiting { .. }, State::Skipped { reason, .. }, []) => {
+            (State::Pending { .. } | State::Owed(_) | State::Waiting { .. }, State::Skipped { reason, .. }, []) => {
                 self.check_skip_reason(&step, *reason)?;
                 self.check_ticker(&step)
             }
-            (State::Pending { due } | State::Retrying { due }, State::Waiting { due: kept, since }, []) => {
+            (
+                State::Pending { due } | State::Retrying { due } | State::Owed(Owed { due, .. }),
+                State::Waiting { due: kept, since },
+                [],
+            ) => {
                 self.check_may_go_on(before, "held")?;
                 ensure(kept == due && since >= due && moment.wall >= *due, "early", || {
                     format!("held at {}, due at {due}: {after:?}", moment.wall)
@@ -82,7 +103,11 @@ impl Oracle {
                 ensure(changed && before == after, "machine", || format!("{before:?} became {after:?}"))
             }
             (
-                State::Pending { .. } | State::Waiting { .. } | State::Queued(_) | State::Retrying { .. },
+                State::Pending { .. }
+                | State::Owed(_)
+                | State::Waiting { .. }
+                | State::Queued(_)
+                | State::Retrying { .. },
                 State::Cancelled { .. },
                 [],
             ) => {
@@ -97,11 +122,13 @@ impl Oracle {
             }
             (State::Queued(queued), State::Running(running), []) => self.check_claim(&step, queued, running),
             (State::Running(running), State::Queued(_) | State::Cancelled { .. }, []) => {
+                self.check_given_back(&step, running)?;
                 self.check_hand_back(&step, running)
             }
             (State::Running(running), State::Queued(_) | State::Failed { .. } | State::Cancelled { .. }, [attempt])
                 if attempt.outcome == Outcome::WorkerLost =>
             {
+                self.check_given_back(&step, running)?;
                 self.check_lost(&step, running, attempt)
             }
             (State::Running(running), State::Cancelled { .. }, [attempt]) if attempt.started_at.is_none() => {
@@ -125,6 +152,38 @@ impl Oracle {
         })
     }
 
+    /// Rule `owed`: what is set aside is late, and the lanes are not flooded with it.
+    fn check_owed(&mut self, step: &Step<'_>, due: Timestamp, owed: &Owed) -> Checked {
+        let again = matches!(step.before.state, State::Retrying { .. });
+        let late = owed.since.saturating_since(due) > GRACE && owed.since <= step.moment.wall;
+        ensure(owed.due == due && owed.again == again && late, "owed", || {
+            format!("at {}, {:?} became {:?}", step.moment.wall, step.before, step.after)
+        })?;
+        self.seen.owed += 1;
+        self.check_ticker(step)
+    }
+
+    /// What was owed is so again when it is given back.
+    fn check_given_back(&mut self, step: &Step<'_>, running: &Running) -> Checked {
+        let State::Queued(queued) = &step.after.state else { return Ok(()) };
+        self.seen.owed_back += u64::from(queued.owed);
+        ensure(queued.owed == running.owed, "owed", || format!("{:?} became {:?}", step.before, step.after))
+    }
+
+    /// What is in a lane of what was owed is no more than each scheduler may bring.
+    pub(super) fn check_owed_room(&self, commit: &Commit) -> Checked {
+        let lane = commit.placed.iter().find_map(|place| match place {
+            Place::Ready { lane, owed: true, .. } => Some(lane),
+            _ => None,
+        });
+        let Some(lane) = lane else { return Ok(()) };
+        let shape = &self.world.shape;
+        let (there, most) = (self.places.owed_in(lane), shape.owed_ready_max * shape.nodes.len());
+        ensure(there <= most + self.seen.owed_back as usize, "owed", || {
+            format!("{there} that were owed wait in {lane}, of {most} at the most")
+        })
+    }
+
     fn check_skipped(&mut self, step: &Step<'_>, at: compline_core::Timestamp) -> Checked {
         let deadline = self.world.record.lock().asked.get(&step.before.job).map(|job| job.deadline);
         let late = at.saturating_since(step.before.slot);
@@ -139,7 +198,7 @@ impl Oracle {
         let id = step.after.id;
         self.check_acts(running.session, step.commit, "claim", &format!("{id} was claimed"))?;
         self.check_may_go_on(step.before, "claimed")?;
-        let kept = running.due == queued.due && running.queued_at == queued.at;
+        let kept = running.due == queued.due && running.queued_at == queued.at && running.owed == queued.owed;
         // The claimer's clock may be behind the ticker's.
         let claimed_at = running.claimed_at + self.world.shape.clock_spread();
         ensure(kept && claimed_at >= queued.at && claimed_at >= queued.due, "early", || {

@@ -18,7 +18,11 @@ impl Oracle {
         self.executions.values().filter_map(move |row| {
             let open = match row.execution.state {
                 State::Pending { due } => due <= now,
-                State::Waiting { .. } | State::Queued(_) | State::Running(_) | State::Retrying { .. } => true,
+                State::Owed(_)
+                | State::Waiting { .. }
+                | State::Queued(_)
+                | State::Running(_)
+                | State::Retrying { .. } => true,
                 State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. } => {
                     false
                 }

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::Timestamp;
-use compline_core::execution::{Cause, State};
+use compline_core::execution::{Cause, Owed, State};
 use compline_core::ids::{ExecutionId, Fence, JobId, SessionId, ShardId};
 use compline_store::backend::memory::Landed;
 use compline_store::tables::cancel::CancelRow;
@@ -137,6 +137,12 @@ pub struct Seen {
     pub skipped: u64,
     /// Executions that waited for others of their job.
     pub held: u64,
+    /// Executions that were found late, and set aside.
+    pub owed: u64,
+    /// Of those: how many went to their lanes.
+    pub paid: u64,
+    /// Executions that were owed, and given back by who held them.
+    pub owed_back: u64,
     /// Slots left out because of others.
     pub overlapped: u64,
     /// Attempts ended because another slot came.
@@ -286,7 +292,8 @@ impl Oracle {
         for (id, row) in &commit.executions {
             let execution = &row.execution;
             let pending = self.pending.entry(execution.job).or_default();
-            if matches!(execution.state, State::Pending { .. }) && execution.cause == Cause::Schedule {
+            let planned = matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }));
+            if planned && execution.cause == Cause::Schedule {
                 pending.insert(*id);
             } else {
                 pending.remove(id);
@@ -305,6 +312,7 @@ impl Oracle {
 
     fn check_after(&self, commit: &Commit) -> Checked {
         self.check_next_planned(commit)?;
+        self.check_owed_room(commit)?;
         self.check_counted(commit)?;
         self.check_stops(commit)?;
         let touched = commit.executions.keys().copied();

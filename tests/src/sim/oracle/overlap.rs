@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use compline_core::execution::{Attempt, Cause, Execution, Outcome, Running, State};
+use compline_core::execution::{Attempt, Cause, Execution, Outcome, Owed, Running, State};
 use compline_core::ids::{ExecutionId, JobId};
 use compline_core::job::{JobState, Overlap};
 use compline_core::ledger::SkipReason;
@@ -45,7 +45,12 @@ impl Oracle {
             match state {
                 State::Waiting { .. } => counted.waiting.insert(*id),
                 // Asked for again after its failure, it is not admitted yet.
-                State::Queued(_) | State::Running(_) | State::Retrying { .. } if row.execution.counted => {
+                State::Queued(_)
+                | State::Running(_)
+                | State::Retrying { .. }
+                | State::Owed(Owed { again: true, .. })
+                    if row.execution.counted =>
+                {
                     counted.live.insert(*id)
                 }
                 _ => false,

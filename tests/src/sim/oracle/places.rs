@@ -41,6 +41,12 @@ impl Places {
         self.by_execution.get(&id).is_some_and(|places| places.iter().any(|place| matches!(place, Place::Due(_))))
     }
 
+    /// How many executions wait in a lane that were owed.
+    pub(super) fn owed_in(&self, lane: &str) -> usize {
+        let is_there = |place: &&Place| matches!(place, Place::Ready { lane: of, owed: true, .. } if of == lane);
+        self.by_execution.values().flatten().filter(is_there).count()
+    }
+
     /// Whether an execution has the places that its state asks for, and no other.
     pub(super) fn check(&self, id: ExecutionId, row: Option<&ExecutionRow>) -> Checked {
         let places = self.by_execution.get(&id).map_or(&[][..], Vec::as_slice);
@@ -52,8 +58,12 @@ impl Places {
             (State::Pending { due } | State::Retrying { due }, [Place::Due(place)]) => {
                 place.at == queue::due_instant(*due) && place.job == execution.job
             }
-            (State::Queued(queued), [Place::Ready { lane, partition, stamp, ready }]) => {
+            (State::Owed(owed), [Place::Owed { lane, row }]) => {
+                row.at == queue::due_instant(owed.due) && row.job == execution.job && owed.lane == *lane
+            }
+            (State::Queued(queued), [Place::Ready { lane, owed, partition, stamp, ready }]) => {
                 *stamp == row.stamp
+                    && *owed == queued.owed
                     && *partition == queued.partition
                     && ready.job == execution.job
                     && queued.lane == *lane

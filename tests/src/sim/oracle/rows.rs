@@ -65,10 +65,19 @@ pub struct Commit {
 pub enum Place {
     /// It waits for its time.
     Due(Due),
+    /// It waits for room in its lane.
+    Owed {
+        /// The lane.
+        lane: String,
+        /// What the row says.
+        row: Due,
+    },
     /// It waits for a worker.
     Ready {
         /// The lane.
         lane: String,
+        /// Whether it was owed.
+        owed: bool,
         /// The part of it.
         partition: u8,
         /// The place in it.
@@ -89,7 +98,7 @@ impl Place {
     /// Whose place it is.
     pub fn execution(&self) -> ExecutionId {
         match self {
-            Self::Due(due) => due.execution,
+            Self::Due(row) | Self::Owed { row, .. } => row.execution,
             Self::Ready { ready, .. } => ready.execution,
             Self::Running { row, .. } => row.execution,
         }
@@ -118,7 +127,7 @@ impl Reader {
         if key == SIGNATURE {
             let number = value.and_then(|value| value[..].try_into().ok()).map(u32::from_be_bytes);
             commit.author = number.map(Author);
-        } else if is(Table::Due) || is(Table::Ready) || is(Table::Running) {
+        } else if is(Table::Due) || is(Table::Owed) || is(Table::Ready) || is(Table::Running) {
             commit.taken.extend(self.places.remove(key));
             if let Some(value) = value {
                 let place = read_place(key, value)?;
@@ -188,11 +197,14 @@ impl Reader {
 fn read_place(key: &Bytes, value: &Bytes) -> Result<Place, StoreError> {
     Ok(if key[0] == Table::Due as u8 {
         Place::Due(queue::decode_due(key, value)?)
+    } else if key[0] == Table::Owed as u8 {
+        let (lane, row) = queue::decode_owed(key, value)?;
+        Place::Owed { lane: lane.to_owned(), row }
     } else if key[0] == Table::Running as u8 {
         Place::Running { session: running::holder(key)?, row: running::decode(key, value)? }
     } else {
-        let (Part { lane, partition, .. }, stamp, ready) = Part::decode(key, value)?;
-        Place::Ready { lane: lane.to_owned(), partition, stamp, ready }
+        let (Part { lane, owed, partition, .. }, stamp, ready) = Part::decode(key, value)?;
+        Place::Ready { lane: lane.to_owned(), owed, partition, stamp, ready }
     })
 }
 
