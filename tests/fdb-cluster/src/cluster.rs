@@ -174,22 +174,22 @@ impl Cluster {
     }
 
     /// Waits until the cluster serves and has not begun to recover again for a few seconds. While its processes find each other it does, and commits
-    /// of that moment have an unknown result.
+    /// of that moment have an unknown result. Returns for how long it has served.
     #[expect(clippy::disallowed_methods, reason = "another program has no clock that could be moved")]
-    pub fn until_it_settles(&self) -> Result<()> {
+    pub fn until_it_settles(&self) -> Result<Duration> {
         // With a process that is dead a recovery does not end: its log is kept for it.
         let all_run = self.servers.len() == self.specs.len();
-        let states = if all_run { &RECOVERED[..1] } else { &RECOVERED[..] };
         let until = Instant::now() + PATIENCE;
-        let mut seen = (String::new(), Instant::now());
+        let mut generation = String::new();
+        let mut since = Instant::now();
         while Instant::now() < until {
             let status = self.cli("status json")?;
-            let recovered = states.iter().any(|state| status.contains(&format!("\"{state}\"")));
-            let generation = status.lines().find(|line| line.contains("\"generation\"")).unwrap_or_default();
-            if !recovered || generation != seen.0 {
-                seen = (generation.to_owned(), Instant::now());
-            } else if seen.1.elapsed() >= SETTLED_FOR {
-                return Ok(());
+            let is = |state: &str| status.contains(&format!("\"{state}\""));
+            let now = status.lines().find(|line| line.contains("\"generation\"")).unwrap_or_default();
+            if !RECOVERED.iter().any(|state| is(state)) || generation != now {
+                (generation, since) = (now.to_owned(), Instant::now());
+            } else if since.elapsed() >= SETTLED_FOR && (!all_run || is(RECOVERED[0])) {
+                return Ok(since.elapsed());
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -39,6 +39,7 @@ struct ConfigFile {
     lanes: Option<Vec<String>>,
     #[serde(default)]
     retention: RetentionArgs,
+    #[serde(default)]
     node: NodeSection,
 }
 
@@ -223,6 +224,9 @@ mod tests {
         assert_eq!((config.node_name.as_deref(), config.liveness.session_ttl.as_secs()), (Some("n"), 2));
         assert_eq!(config.roles, Roles { api: true, scheduler: false, executor: false });
         assert_eq!(config.store, StoreLocation::Embedded("./compline-data".into()));
+        std::fs::write(&path, "workers = 3\n").unwrap();
+        let args = ServeArgs { config: Some(path.clone()), ..nothing() };
+        assert_eq!(configure(args).unwrap().workers, 3, "every part of the file may be left out");
         std::fs::write(&path, "workrs = 3\n").unwrap();
         let refused = configure(ServeArgs { config: Some(path), ..nothing() }).unwrap_err();
         assert!(refused.text().contains("workrs"), "{}", refused.text());

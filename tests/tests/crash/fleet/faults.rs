@@ -6,7 +6,7 @@ use compline_fdb_cluster::Cluster;
 use serde_json::Value;
 
 use super::lag::{Excuses, now};
-use super::nodes::{Fleet, LEASE_TTL, SESSION_TTL, role};
+use super::nodes::{BEAT, Fleet, LEASE_TTL, SESSION_TTL, role};
 use super::{TITLE, spin};
 use crate::work::{self, Load, bounded};
 
@@ -34,19 +34,21 @@ pub struct Trial {
     pub excuses: Excuses,
     /// So many slots each recurring job has had at least.
     pub slots_min: usize,
+    /// Jobs of one slot that ran while an executor was killed.
+    pub blinks: Vec<String>,
     began: chrono::DateTime<chrono::Utc>,
 }
 
 impl Trial {
     pub fn new(fleet: Fleet, load: Load) -> Self {
-        Self { fleet, load, excuses: Excuses::default(), began: now(), slots_min: 0 }
+        Self { fleet, load, excuses: Excuses::default(), began: now(), slots_min: 0, blinks: Vec::new() }
     }
 
     /// A node suffers a fault, is given up by the others, and comes back.
     pub async fn suffers(&mut self, victim: &'static str, fault: Fault) {
         let began = now();
         let run = match role(victim) {
-            "executor" => Some(spin::on(&self.fleet, victim).await),
+            "executor" => Some(spin::on(&self.fleet, "spin", victim).await),
             _ => None,
         };
         let said_before = self.fleet.server(victim).log_lines();
@@ -104,7 +106,7 @@ impl Trial {
         let said = |what: &str| server.said_since(said_before).iter().filter(|line| line.contains(what)).count();
         bounded("a node to find that its session is over", async {
             while said(SESSION_OVER) == 0 {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(BEAT / 4).await;
             }
         })
         .await;
@@ -131,7 +133,7 @@ impl Trial {
         for name in names {
             let urls = self.fleet.urls_but(name);
             let run = match role(name) {
-                "executor" => Some(spin::on(&self.fleet, name).await),
+                "executor" => Some(spin::on(&self.fleet, "spin", name).await),
                 _ => None,
             };
             self.load.use_servers(&urls);
@@ -207,6 +209,11 @@ impl Trial {
 
     async fn is_killed(&mut self, victim: &'static str) {
         let session = self.fleet.session_of(victim).await;
+        if role(victim) == "executor" {
+            // The kill meets it at work.
+            let (job, elsewhere) = spin::on(&self.fleet, "blink", victim).await;
+            self.blinks.extend(elsewhere.into_iter().chain([job]));
+        }
         let from = now();
         self.fleet.kill(victim).await;
         self.excuse(victim, from);
@@ -224,9 +231,9 @@ impl Trial {
     }
 
     async fn until_the_database_serves(&mut self, cluster: &Cluster, what: &str, from: chrono::DateTime<chrono::Utc>) {
-        tokio::task::block_in_place(|| cluster.until_it_settles()).expect("it recovers");
+        let served = tokio::task::block_in_place(|| cluster.until_it_settles()).expect("it recovers");
         // Who could not beat meanwhile begins a session anew, and takes its shards when the old one has been silent for long enough.
-        self.excuses.add(what, from, now() + LEASE_TTL);
-        eprintln!("{TITLE}: {what}: it settled after {:.1} s", (now() - from).as_seconds_f64());
+        self.excuses.add(what, from, now() - served + LEASE_TTL);
+        eprintln!("{TITLE}: {what}: it served after {:.1} s", (now() - served - from).as_seconds_f64());
     }
 }

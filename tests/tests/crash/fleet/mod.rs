@@ -71,15 +71,20 @@ async fn nodes_and_database_die_freeze_and_are_cut_off_and_nothing_is_lost() {
     }
     trial.is_killed_again_and_again(work::kills(KILLS), own).await;
 
-    let created = trial.load.finish().await;
+    let mut created = trial.load.finish().await;
+    created.extend(trial.blinks.drain(..).enumerate().map(|(number, job)| (format!("blink {number}"), job)));
     // The node that created fewer of them shows them.
     let other = trial.fleet.server("api-1").url.clone();
-    work::check_one_off_jobs(&other, &created).await;
+    let lost = work::check_one_off_jobs(&other, &created).await;
     let mut slots = Vec::new();
     for job in &cron_jobs {
         slots.extend(work::check_cron_job(&other, job, trial.slots_min).await);
     }
     trial.excuses.check(TITLE, &slots);
-    eprintln!("{TITLE}: {} one-off jobs and {CRON_JOBS} recurring ones survived", created.len());
+    eprintln!(
+        "{TITLE}: {} one-off jobs, {lost} of them begun again after their worker, and {CRON_JOBS} recurring ones \
+         survived",
+        created.len()
+    );
     trial.fleet.end().await;
 }

@@ -1,4 +1,4 @@
-//! A task that runs for a while, so that a fault meets it in the middle.
+//! Tasks that run for a while, so that a fault meets them in the middle: `spin` for about a second, `blink` for about a sixth of one.
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -6,12 +6,12 @@ use tokio::time::timeout;
 use super::nodes::Fleet;
 use crate::work::{PATIENCE, bounded, create, executions, is_over, push_component};
 
-/// A command that counts. How long it takes is up to the machine: about a second.
+/// A command that counts. How long it takes is up to the machine.
 const COMPONENT: &str = r#"(component
   (core module $main (func (export "run") (result i32) (local $i i64)
     (loop $more
       (local.set $i (i64.add (local.get $i) (i64.const 1)))
-      (br_if $more (i64.lt_u (local.get $i) (i64.const 600000000))))
+      (br_if $more (i64.lt_u (local.get $i) (i64.const COUNT))))
     (i32.const 0)))
   (core instance $main (instantiate $main))
   (func $run (result (result)) (canon lift (core func $main "run")))
@@ -22,17 +22,19 @@ const COMPONENT: &str = r#"(component
 const TRIES: usize = 30;
 
 pub async fn push(url: &str) {
-    let component = wat::parse_str(COMPONENT).expect("a component");
-    push_component(url, "spin", component).await;
+    for (name, count) in [("spin", "600000000"), ("blink", "100000000")] {
+        let component = wat::parse_str(COMPONENT.replace("COUNT", count)).expect("a component");
+        push_component(url, name, component).await;
+    }
 }
 
 /// Starts such tasks until one runs on this node. Returns its job, and the jobs that run elsewhere.
-pub async fn on(fleet: &Fleet, victim: &str) -> (String, Vec<String>) {
+pub async fn on(fleet: &Fleet, task: &str, victim: &str) -> (String, Vec<String>) {
     let url = fleet.urls_but(victim)[0];
     let mut elsewhere = Vec::new();
     for _ in 0..TRIES {
         let limits = json!({"fuel": 100_000_000_000_u64, "timeout": "60s"});
-        let body = json!({"task": "spin", "schedule": {"type": "NOW"}, "limits": limits});
+        let body = json!({"task": task, "schedule": {"type": "NOW"}, "limits": limits});
         let job = create(url, &body).await;
         let node = bounded("a task to run", async {
             loop {
