@@ -13,6 +13,9 @@ use crate::server::{Programs, Server, ServerSpec, last_words, programs};
 /// How long a cluster may take to serve.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it may take until its recovery is over, with all data where it should be, on a busy machine.
+const PATIENCE_TO_SETTLE: Duration = Duration::from_secs(180);
+
 /// How long a new cluster of several processes must have stayed as it is.
 const SETTLED_FOR: Duration = Duration::from_secs(3);
 
@@ -179,7 +182,7 @@ impl Cluster {
     pub fn until_it_settles(&self) -> Result<Duration> {
         // With a process that is dead a recovery does not end: its log is kept for it.
         let all_run = self.servers.len() == self.specs.len();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PATIENCE_TO_SETTLE;
         let mut generation = String::new();
         let mut since = Instant::now();
         while Instant::now() < until {
@@ -193,7 +196,7 @@ impl Cluster {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        bail!("the cluster has not settled within {PATIENCE:?}");
+        bail!("the cluster has not settled within {PATIENCE_TO_SETTLE:?}");
     }
 
     /// Runs commands of `fdbcli` and returns what it prints.

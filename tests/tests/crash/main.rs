@@ -34,6 +34,23 @@ async fn sigkills_and_freezes_lose_nothing_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_log_nobody_reads_runs_on_and_ends_well() {
+    let _machine = MACHINE.lock().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    // Every request is logged, so that much is written in vain.
+    let options = ServerOptions {
+        environment: vec![("RUST_LOG", "debug".into())],
+        ..ServerOptions::on(&format!("embedded:{}", directory.path().display()))
+    };
+    let mut server = Server::start(&options).await;
+    server.stop_reading().await;
+    work::push(&server.url, "invoice").await;
+    let cron_jobs = work::create_cron_jobs(&server.url, 1).await;
+    bounded("two slots", async { while work::executions(&server.url, &cron_jobs[0]).await.len() < 3 {} }).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigkills_of_server_and_store_lose_nothing_on_foundationdb() {
     let _machine = MACHINE.lock().await;
     let cluster = work::linked().and_then(|()| TestCluster::for_test(ClusterOptions::three(StorageEngine::Ssd)));

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 
 use super::work::{bounded, target};
 
@@ -54,6 +55,7 @@ pub struct Server {
     /// The arguments by which a person tells it from others.
     name: String,
     said: Arc<Mutex<Vec<String>>>,
+    reader: JoinHandle<()>,
 }
 
 impl Drop for Server {
@@ -95,7 +97,7 @@ impl Server {
         })
         .await;
         // Its stderr is read on, so that the pipe never fills up.
-        tokio::spawn({
+        let reader = tokio::spawn({
             let said = said.clone();
             async move {
                 while let Ok(Some(line)) = lines.next_line().await {
@@ -103,7 +105,7 @@ impl Server {
                 }
             }
         });
-        Self { child, url, name: options.arguments.join(" "), said }
+        Self { child, url, name: options.arguments.join(" "), said, reader }
     }
 
     /// How long its log is.
@@ -120,6 +122,12 @@ impl Server {
     fn last_words(&self) -> String {
         let said = self.said.lock().expect("no panic");
         said[said.len().saturating_sub(30)..].join("\n")
+    }
+
+    /// From here on nobody reads its log: writing there fails.
+    pub async fn stop_reading(&mut self) {
+        self.reader.abort();
+        assert!((&mut self.reader).await.is_err(), "it was read until now");
     }
 
     /// SIGKILL: nothing of the process runs any more when this returns.

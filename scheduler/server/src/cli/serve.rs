@@ -75,8 +75,12 @@ fn log_to_stderr(out: &Out) {
         (false, _) => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let logging =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(out.color_stderr());
+    let logging = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(out.color_stderr())
+        // Told to the same stderr, which would end the task that logs: a server goes on when nobody reads its log any more.
+        .log_internal_errors(false);
     // A second subscriber in one process is refused; the first one then goes on.
     let _ = logging.try_init();
 }
