@@ -7,7 +7,7 @@ use crate::{guests, workspace};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which one, and its options: `sustained --rate 3000 --seconds 30`, `burst --count 25000`, `store --jobs 5000 --slots 20`; with
+    /// Which one, and its options: `sustained --rate 3000 --seconds 30`, `burst --count 25000`, `backlog --owed 200000`, `store --jobs 5000 --slots 20`; with
     /// `--store fdb:CLUSTER_FILE?prefix=PREFIX` on FoundationDB.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     bench: Vec<String>,

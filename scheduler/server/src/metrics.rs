@@ -75,6 +75,7 @@ pub struct Metrics {
     owed: Counter,
     /// The same lags in microseconds, finer than buckets can be: for quantiles.
     lags: Mutex<Lags<u32>>,
+    owed_lags: Mutex<Lags<u32>>,
     unreadable_rows: Family<TableLabels, Counter>,
     retained: Counter,
     /// Executions that were laid down as dead letters.
@@ -111,6 +112,7 @@ impl Default for Metrics {
             owed_start_lag: Histogram::new(LAG_SECONDS),
             owed: Counter::default(),
             lags: Mutex::new(new_lags()),
+            owed_lags: Mutex::new(new_lags()),
             unreadable_rows: Family::default(),
             retained: Counter::default(),
             dead_letters: Counter::default(),
@@ -248,17 +250,20 @@ impl Metrics {
 
     /// An attempt started.
     pub fn started(&self, lag: Duration, owed: bool) {
-        if owed {
-            self.owed_start_lag.observe(lag.as_secs_f64());
-            return;
-        }
-        self.start_lag.observe(lag.as_secs_f64());
-        self.lags.lock().saturating_record(u64::try_from(lag.as_micros()).unwrap_or(u64::MAX));
+        let (histogram, lags) =
+            if owed { (&self.owed_start_lag, &self.owed_lags) } else { (&self.start_lag, &self.lags) };
+        histogram.observe(lag.as_secs_f64());
+        lags.lock().saturating_record(u64::try_from(lag.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The start lags since the last call, in microseconds.
+    /// The start lags of what was queued in time, since the last call, in microseconds.
     pub fn take_lags(&self) -> Lags<u32> {
         std::mem::replace(&mut *self.lags.lock(), new_lags())
+    }
+
+    /// The same of what was owed.
+    pub fn take_owed_lags(&self) -> Lags<u32> {
+        std::mem::replace(&mut *self.owed_lags.lock(), new_lags())
     }
 
     /// How many attempts ended so far: those that did their work, and all others.

@@ -18,6 +18,7 @@ use compline_server::ops::create::{NewJob, create_job};
 use compline_server::sandbox::Sandbox;
 use compline_store::tables::task::store_component;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -45,12 +46,20 @@ pub struct Live {
     pub ctx: Arc<Ctx>,
     digest: TaskDigest,
     stop: CancellationToken,
-    lives: JoinHandle<Result<(), NodeError>>,
+    lives: Option<JoinHandle<Result<(), NodeError>>>,
     _directory: tempfile::TempDir,
 }
 
 impl Live {
+    /// A node that runs.
     pub async fn start(args: &LiveArgs) -> Result<Self> {
+        let mut live = Self::prepare(args).await?;
+        live.begin(args)?;
+        Ok(live)
+    }
+
+    /// A store with the task, and no node yet.
+    pub async fn prepare(args: &LiveArgs) -> Result<Self> {
         let component = std::fs::read(&args.component)
             .with_context(|| format!("{}: run `cargo xtask guests` first", args.component.display()))?;
         let component = Bytes::from(component);
@@ -58,16 +67,19 @@ impl Live {
         let directory = tempfile::tempdir_in("target")?;
         let ctx = args.store.open(directory.path(), Env::system()).await?;
         store_component(&ctx.store, digest, &component).await?;
+        Ok(Self { ctx, digest, stop: CancellationToken::new(), lives: None, _directory: directory })
+    }
+
+    /// Starts the node.
+    pub fn begin(&mut self, args: &LiveArgs) -> Result<()> {
+        let ctx = &self.ctx;
         let engine = Engine::new(EngineConfig::default())?;
         let compiler = Compiler::new(engine, CompilePlace::InProcess, CompileLimits::default(), None)?;
         let config = NodeConfig { exclusive: true, workers: args.workers, ..NodeConfig::new("bench") };
         let node = Node::new(ctx.clone(), config, Arc::new(Sandbox::new(ctx.store.clone(), compiler)));
-        let stop = CancellationToken::new();
-        let lives = tokio::spawn({
-            let stop = stop.clone();
-            async move { node.run(stop).await }
-        });
-        Ok(Self { ctx, digest, stop, lives, _directory: directory })
+        let stop = self.stop.clone();
+        self.lives = Some(tokio::spawn(async move { node.run(stop).await }));
+        Ok(())
     }
 
     /// Creates so many jobs of this schedule.
@@ -86,19 +98,25 @@ impl Live {
 
     /// The lag of every start since it was asked for last.
     pub fn take_lags(&self) -> Value {
-        let lags = self.ctx.metrics.take_lags();
-        let millis = |micros: u64| round(micros as f64 / 1_000.0, 1);
-        json!({
-            "p50": millis(lags.value_at_quantile(0.5)), "p99": millis(lags.value_at_quantile(0.99)), "max": millis(lags.max()),
-        })
+        quantiles(&self.ctx.metrics.take_lags())
     }
 
     pub async fn end(self) -> Result<()> {
         self.stop.cancel();
-        self.lives.await??;
+        if let Some(lives) = self.lives {
+            lives.await??;
+        }
         self.ctx.store.close().await?;
         Ok(())
     }
+}
+
+/// In milliseconds.
+pub fn quantiles(lags: &Histogram<u32>) -> Value {
+    let millis = |micros: u64| round(micros as f64 / 1_000.0, 1);
+    json!({
+        "p50": millis(lags.value_at_quantile(0.5)), "p99": millis(lags.value_at_quantile(0.99)), "max": millis(lags.max()),
+    })
 }
 
 /// A job that is due every second.
