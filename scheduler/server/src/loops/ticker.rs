@@ -31,6 +31,9 @@ const PASS_MAX: usize = 1_024;
 /// How many late or owed rows it hands to one pass: it looks at what is due in between.
 const OWED_PASS_MAX: usize = 256;
 
+/// For how long it waits for its turn with what is late or owed.
+const TURN: Duration = Duration::from_millis(5);
+
 /// How many owed rows that cannot be read it steps over in one pass.
 const STEPPED_OVER_MAX: usize = 64;
 
@@ -122,7 +125,12 @@ impl Ticker<'_> {
             .range((on_time, ExecutionId::from_bytes([0; ExecutionId::BYTES]), JobId::from_bytes([0; JobId::BYTES]))..)
             .take_while(|(at, ..)| *at <= now);
         let mut due: Vec<Due> = due.take(PASS_MAX).map(as_row).collect();
-        if due.is_empty() {
+        let on_time = !due.is_empty();
+        let turn = (!on_time).then(|| self.ctx.owed_room.try_turn()).flatten();
+        if !on_time && turn.is_none() && self.is_behind(now) {
+            return Ok(Step::Idle(TURN));
+        }
+        if !on_time {
             // None is left that is due and not late.
             due = self.ahead.iter().take_while(|(at, ..)| *at <= now).take(OWED_PASS_MAX).map(as_row).collect();
         }
@@ -142,6 +150,12 @@ impl Ticker<'_> {
         }
         self.take_note(ticked);
         Ok(Step::Again)
+    }
+
+    /// Whether there may be something late or owed.
+    fn is_behind(&self, now: Timestamp) -> bool {
+        let late = self.ahead.first().is_some_and(|(at, ..)| *at <= now);
+        late || self.late_left || self.owed.as_ref().is_none_or(|owed| !owed.is_empty())
     }
 
     fn take_note(&mut self, ticked: Ticked) {
@@ -206,27 +220,26 @@ impl Ticker<'_> {
         let read = self.ctx.store.transact(|tx| async move {
             let rings = Bell::Shard(shard).rings(&tx).await?;
             let (mut rows, mut unreadable) = ByTime::Due.first(&tx, shard, None, until, AHEAD_MAX).await?;
-            let late_left =
-                rows.len() + unreadable.len() >= AHEAD_MAX && rows.last().is_none_or(|last| last.at < on_time);
+            let mut full = rows.len() + unreadable.len() >= AHEAD_MAX;
+            let late_left = full && rows.last().is_none_or(|last| last.at < on_time);
             if late_left {
                 // So much is late that what is due now was not come to.
-                let more = ByTime::Due.first(&tx, shard, Some(on_time), until, AHEAD_MAX).await?;
-                rows.extend(more.0);
-                unreadable.extend(more.1);
+                let (more, unreadable_too) = ByTime::Due.first(&tx, shard, Some(on_time), until, AHEAD_MAX).await?;
+                full = more.len() + unreadable_too.len() >= AHEAD_MAX;
+                rows.extend(more);
+                unreadable.extend(unreadable_too);
             }
-            Ok((rings, rows, unreadable, late_left))
+            let read_until = if full { rows.last().map_or(until, |last| last.at) } else { until };
+            Ok((rings, rows, unreadable, late_left, read_until))
         });
-        let (rings, rows, unreadable, late_left) = read.await?.value;
+        let (rings, rows, unreadable, late_left, read_until) = read.await?.value;
         self.rings = rings;
         self.late_left = late_left;
         self.owed = None;
         for error in unreadable {
             let _: Option<()> = self.ctx.readable(Err(error));
         }
-        self.read_until = Some(match rows.last() {
-            Some(last) if rows.len() >= AHEAD_MAX && last.at >= on_time => last.at,
-            _ => until,
-        });
+        self.read_until = Some(read_until);
         self.ahead = rows.into_iter().map(|row| (row.at, row.execution, row.job)).collect();
         Ok(())
     }

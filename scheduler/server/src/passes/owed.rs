@@ -10,6 +10,7 @@ use std::time::Duration;
 use compline_store::StoreError;
 use compline_store::tables::queue;
 use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::ctx::Ctx;
@@ -24,6 +25,7 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct OwedRoom {
     ready_max: usize,
+    turn: Semaphore,
     lanes: Mutex<BTreeMap<String, Known>>,
 }
 
@@ -42,7 +44,13 @@ impl Default for OwedRoom {
 impl OwedRoom {
     /// Lanes that take so much.
     pub fn of(ready_max: usize) -> Self {
-        Self { ready_max, lanes: Mutex::default() }
+        Self { ready_max, turn: Semaphore::new(1), lanes: Mutex::default() }
+    }
+
+    /// The turn to handle late or owed rows, if no other ticker of this node has it: passes over a backlog are many and large, and side by side
+    /// they would keep the store from what is due now.
+    pub fn try_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turn.try_acquire().ok()
     }
 
     /// Takes room in a lane for up to `wanted` executions; 0: it is full, or was a moment ago. What is not used is lost until the next look.

@@ -41,9 +41,9 @@ pub async fn run(args: Args) -> Result<Value> {
     // Last, so that their own first slots are not part of the backlog.
     live.create(args.rate, &ScheduleSpec::cron("* * * * * *")).await?;
     say("starting the node");
+    live.begin(&args.live).await?;
     let stretch = Stretch::begin(&ctx.store)?;
     let began = Instant::now();
-    live.begin(&args.live)?;
     let mut owed_lags = ctx.metrics.take_owed_lags();
     let drained = async {
         while owed_lags.len() < args.owed as u64 {

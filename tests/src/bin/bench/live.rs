@@ -13,7 +13,7 @@ use compline_core::schedule::retry::RetryRule;
 use compline_runtime::{CompileLimits, CompilePlace, Compiler, Engine, EngineConfig};
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::Env;
-use compline_server::loops::{Node, NodeConfig, NodeError};
+use compline_server::loops::{Node, NodeConfig, NodeError, Runner};
 use compline_server::ops::create::{NewJob, create_job};
 use compline_server::sandbox::Sandbox;
 use compline_store::tables::task::store_component;
@@ -54,7 +54,7 @@ impl Live {
     /// A node that runs.
     pub async fn start(args: &LiveArgs) -> Result<Self> {
         let mut live = Self::prepare(args).await?;
-        live.begin(args)?;
+        live.begin(args).await?;
         Ok(live)
     }
 
@@ -70,13 +70,18 @@ impl Live {
         Ok(Self { ctx, digest, stop: CancellationToken::new(), lives: None, _directory: directory })
     }
 
-    /// Starts the node.
-    pub fn begin(&mut self, args: &LiveArgs) -> Result<()> {
+    /// Starts the node. The component is compiled before, as it is on a server that starts again.
+    pub async fn begin(&mut self, args: &LiveArgs) -> Result<()> {
         let ctx = &self.ctx;
         let engine = Engine::new(EngineConfig::default())?;
         let compiler = Compiler::new(engine, CompilePlace::InProcess, CompileLimits::default(), None)?;
         let config = NodeConfig { exclusive: true, workers: args.workers, ..NodeConfig::new("bench") };
-        let node = Node::new(ctx.clone(), config, Arc::new(Sandbox::new(ctx.store.clone(), compiler)));
+        let sandbox = Arc::new(Sandbox::new(ctx.store.clone(), compiler));
+        sandbox.prepare(self.digest);
+        while !sandbox.can_run(&self.digest) {
+            sandbox.prepared().notified().await;
+        }
+        let node = Node::new(ctx.clone(), config, sandbox);
         let stop = self.stop.clone();
         self.lives = Some(tokio::spawn(async move { node.run(stop).await }));
         Ok(())
