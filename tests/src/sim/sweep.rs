@@ -131,7 +131,6 @@ impl Outcome {
             ("executions held", seen.held),
             ("executions owed", seen.owed),
             ("owed executions queued", seen.paid),
-            ("owed executions given back", seen.owed_back),
             ("slots left to others", seen.overlapped),
             ("attempts terminated", seen.terminated),
             ("stretches skipped", seen.stretches),
