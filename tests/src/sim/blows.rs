@@ -19,10 +19,22 @@ pub async fn befall(
 ) -> SimNode {
     node.start();
     let shape = world.shape.clone();
+    let began = tokio::time::Instant::now();
+    let mut outage = shape.outage.filter(|_| node.schedules()).map(|(from, length)| (began + from, length));
     // A node is struck as often as all nodes together are to be, divided by their number.
     let share = shape.nodes.len() as f64;
     loop {
         let pause = between(&mut rng, shape.blows_every.start, shape.blows_every.end).mul_f64(share);
+        let strikes = tokio::time::Instant::now() + pause;
+        if let Some((from, length)) = outage.take_if(|(from, _)| *from <= strikes) {
+            // No scheduler at all for a while: they are hit at one time, each as soon as what befell it before is over.
+            tokio::time::sleep_until(from).await;
+            node.crash();
+            tokio::time::sleep_until(from + length).await;
+            node.start();
+            world.record.lock().events.outages += 1;
+            continue;
+        }
         if tokio::time::timeout_at(until, tokio::time::sleep(pause)).await.is_err() {
             return node;
         }

@@ -1,12 +1,9 @@
 //! A client: it creates jobs as the API does, loses patience, and repeats itself under the same key.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{Bounds, Job, RunLimits, TaskRef};
+use compline_core::ids::JobId;
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::{Clock, Env};
 use compline_server::metrics::Metrics;
@@ -57,57 +54,51 @@ pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, 
     }
 }
 
-/// One request, repeated until it is answered if it has a key.
-async fn ask(world: &World, ctx: &Ctx, model: &JobModel, key: Option<&str>, patience: Duration) {
+/// One request, repeated until it is answered if it has a key. Returns the job of the answer.
+pub(super) async fn ask(
+    world: &World,
+    ctx: &Ctx,
+    model: &JobModel,
+    key: Option<&str>,
+    patience: Duration,
+) -> Option<JobId> {
     for repeat in 0..REPEATS_MAX {
         // As in the API, each request makes a job of its own, and the key decides whether it is the one.
         let model = JobModel { created_at: ctx.env.now(), ..model.clone() };
+        if model.first().is_none() {
+            // Its last slot is over by now, and the API would refuse it.
+            return None;
+        }
         let id = JobId::new(model.created_at, ctx.env.random_u128());
         world.record.lock().asked.insert(id, model.clone());
-        let new = match new_job(world, id, &model, key) {
+        let new = match new_job(id, &model, key) {
             Ok(new) => new,
-            Err(error) => return world.record.lock().broken.push(format!("{:?} is refused: {error}", model.slots)),
+            Err(error) => {
+                world.record.lock().broken.push(format!("{:?} is refused: {error}", model.slots));
+                return None;
+            }
         };
         match timeout(patience * (repeat + 1), create_job(ctx, &new)).await {
             Ok(Ok(Created { job_id, replayed, .. })) => {
                 let mut record = world.record.lock();
                 record.events.requests_replayed += u64::from(replayed);
                 record.answers.push(Answer { job: job_id, key: key.map(str::to_owned), at: Instant::now() });
-                return;
+                return Some(job_id);
             }
-            Ok(Err(error)) => return world.record.lock().broken.push(format!("a request failed for good: {error}")),
+            Ok(Err(error)) => {
+                world.record.lock().broken.push(format!("a request failed for good: {error}"));
+                return None;
+            }
             Err(_) => world.record.lock().events.requests_abandoned += 1,
         }
         if key.is_none() {
-            return;
+            return None;
         }
     }
+    None
 }
 
-fn new_job(
-    world: &World,
-    id: JobId,
-    model: &JobModel,
-    key: Option<&str>,
-) -> Result<NewJob, compline_core::schedule::ScheduleError> {
-    let job = Job {
-        id,
-        tenant: TenantId::default_tenant(),
-        name: None,
-        task: TaskRef { name: "task".to_owned(), reference: "task".to_owned(), digest: world.digest },
-        schedule: model.schedule(),
-        parameters: Bytes::new(),
-        lane: model.lane.to_owned(),
-        misfire: model.misfire(),
-        overlap: model.overlap,
-        splay: Duration::ZERO,
-        bounds: Bounds::default(),
-        retry: model.retry(),
-        limits: RunLimits::default(),
-        on_failure: None,
-        labels: BTreeMap::new(),
-        created_at: model.created_at,
-    };
+fn new_job(id: JobId, model: &JobModel, key: Option<&str>) -> Result<NewJob, compline_core::schedule::ScheduleError> {
     let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [7; 32] });
-    Ok(NewJob { job: ParsedJob::new(job)?, paused: false, idempotency })
+    Ok(NewJob { job: ParsedJob::new(model.job(id))?, paused: false, idempotency })
 }

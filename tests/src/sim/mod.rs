@@ -16,6 +16,7 @@ pub mod backend;
 pub mod blows;
 pub mod client;
 pub mod clock;
+pub mod letters;
 pub mod model;
 pub mod node;
 pub mod oracle;
@@ -29,7 +30,6 @@ pub mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use compline_core::ids::TaskDigest;
 use compline_server::env::Clock as _;
 use compline_store::Store;
 use compline_store::backend::memory::{FaultCounts, Faults, MemoryBackend, MemoryOptions};
@@ -86,14 +86,15 @@ async fn simulate(seed: u64, plant: Option<Plant>) -> Outcome {
     let clock = SimClock::starting_at(shape.base);
     let begun = Instant::now();
     let hub = MemoryBackend::new(MemoryOptions { seed: rng.u64(..), faults: Faults::default(), record: true });
-    let digest = TaskDigest::of(b"simulated");
-    let world = Arc::new(World { seed, shape, clock, hub, digest, record: Mutex::new(Record::default()) });
+    let world = Arc::new(World { seed, shape, clock, hub, record: Mutex::new(Record::default()) });
+    world.record.lock().events.clocks_apart =
+        world.shape.nodes.iter().filter(|node| node.ahead_micros != 0).count() as u64;
     let mut oracle = Oracle::new(world.clone());
     let violation = match world.prepare().await {
         Ok(()) => live(&world, &mut oracle, plant, &mut rng).await.err(),
         Err(error) => {
             world.record.lock().broken.push(format!("the store could not be prepared: {error}"));
-            oracle.check_end_of_run(Instant::now()).err()
+            oracle.check_end_of_run(begun, Instant::now()).err()
         }
     };
     let events = world.record.lock().events;
@@ -149,23 +150,23 @@ async fn live(
     {
         world.record.lock().broken.push(format!("an actor of the simulation broke: {error}"));
     }
-    settle(world, oracle).await?;
+    let settled = settle(world, oracle).await?;
     match compline_store::check::check(&Store::new(world.hub.clone()), |_, _| {}).await {
         Ok(report) => oracle.check_tables(&report, Instant::now())?,
         Err(error) => world.record.lock().broken.push(format!("the store could not be checked: {error}")),
     }
-    oracle.check_end_of_run(Instant::now())
+    oracle.check_end_of_run(settled, Instant::now())
 }
 
-/// Waits until nothing that is due is left. Much may be owed, and few may be there to run it; but it goes on.
-async fn settle(world: &World, oracle: &mut Oracle) -> Result<(), Violation> {
+/// Waits until nothing that is due is left, and returns when that was. Much may be owed, and few may be there to run it; but it goes on.
+async fn settle(world: &World, oracle: &mut Oracle) -> Result<Instant, Violation> {
     sleep(LATE_MAX).await;
     let mut ended = oracle.seen.ended;
     let mut latest = Instant::now() + STILL_MAX;
     loop {
         oracle.replay()?;
         if oracle.unsettled(world.clock.now()).next().is_none() {
-            return Ok(());
+            return Ok(Instant::now());
         }
         if oracle.seen.ended > ended {
             ended = oracle.seen.ended;

@@ -1,35 +1,44 @@
 //! What a client means by a job, in the simulator's own words: which slots it has, and what is due after a failure. Nothing here asks the code
 //! under test.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use bytes::Bytes;
 use compline_core::Timestamp;
-use compline_core::job::{Misfire, MisfirePolicy, Overlap};
+use compline_core::ids::{JobId, TaskDigest, TenantId};
+use compline_core::job::{Bounds, Job, Misfire, MisfirePolicy, OnFailure, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 
 use super::shape::{LANE, LANE_APART};
 
 /// A job as its client means it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JobModel {
     /// When the request was made.
     pub created_at: Timestamp,
     /// When it runs.
     pub slots: Slots,
     /// How long after a failure it is tried again.
-    pub retries: Vec<Duration>,
-    /// Slots later than this do not run.
-    pub deadline: Duration,
+    pub retry: Retry,
+    /// Which late slots run.
+    pub misfire: Misfire,
     /// The lane.
     pub lane: &'static str,
     /// What happens to a slot while earlier executions are live.
     pub overlap: Overlap,
+    /// The window over which starts are spread.
+    pub splay: Duration,
+    /// From when, until when and how often it runs.
+    pub bounds: Bounds,
+    /// Whether a task is told of executions that failed for good.
+    pub tells: bool,
 }
 
 /// When a job runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Slots {
     /// At its creation.
     Now,
@@ -44,7 +53,38 @@ pub enum Slots {
     },
 }
 
+/// When a failed attempt is tried again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Retry {
+    /// After these delays, one after the other.
+    Delays(Vec<Duration>),
+    /// After delays that grow.
+    Growing {
+        /// The first.
+        first: Duration,
+        /// What each is of the one before.
+        factor: u32,
+        /// The longest.
+        max: Duration,
+        /// How many attempts there are in all.
+        attempts: u32,
+        /// Whether each delay is anything up to that.
+        jitter: bool,
+    },
+}
+
 const HOUR: i64 = 3_600;
+const INSTANT: Duration = Duration::from_nanos(1);
+
+/// The component that every job runs.
+pub fn task() -> TaskDigest {
+    TaskDigest::of(b"simulated")
+}
+
+/// The component that is told of failures.
+pub fn told_task() -> TaskDigest {
+    TaskDigest::of(b"simulated, told of failures")
+}
 
 impl JobModel {
     /// A job that a client of a run that ends at `end` could want.
@@ -54,12 +94,10 @@ impl JobModel {
             4..=6 => Slots::Once(now + Duration::from_millis(rng.u64(0..8_000))),
             _ => Slots::cron(rng, now, end),
         };
-        let retries = (0..rng.usize(0..=3)).map(|_| Duration::from_millis(*pick(rng, &[0, 20, 100, 700, 3_000])));
-        Self {
+        let mut drawn = Self {
             created_at: now,
-            slots,
-            retries: retries.collect(),
-            deadline: Duration::from_millis(*pick(rng, &[1_500, 4_000, 3_600_000, 3_600_000])),
+            retry: Retry::draw(rng),
+            misfire: draw_misfire(rng),
             lane: if rng.u8(0..4) == 0 { LANE_APART } else { LANE },
             // Half of the jobs let their runs overlap: what is stopped or skipped by a rule seldom comes back late.
             overlap: if rng.bool() {
@@ -77,6 +115,72 @@ impl JobModel {
                     ],
                 )
             },
+            splay: Duration::ZERO,
+            bounds: Bounds::default(),
+            tells: rng.u8(0..3) == 0,
+            slots,
+        };
+        drawn.draw_splay(rng);
+        drawn.draw_bounds(rng, now);
+        drawn
+    }
+
+    /// A job that runs once, as soon as it can, in a lane of its own.
+    pub fn prompt(now: Timestamp, slots: Slots, lane: &'static str) -> Self {
+        Self {
+            created_at: now,
+            slots,
+            retry: Retry::Delays(Vec::new()),
+            misfire: Misfire::default(),
+            lane,
+            overlap: Overlap::Allow,
+            splay: Duration::ZERO,
+            bounds: Bounds::default(),
+            tells: false,
+        }
+    }
+
+    /// What runs at once cannot be spread.
+    pub(super) fn draw_splay(&mut self, rng: &mut fastrand::Rng) {
+        let spread = rng.u8(0..4) == 0 && self.slots != Slots::Now;
+        self.splay = Duration::from_millis(if spread { *pick(rng, &[500, 1_500, 4_000, 10_000]) } else { 0 });
+    }
+
+    /// Only a schedule with more than one slot has bounds, and at least one slot lies within them.
+    pub(super) fn draw_bounds(&mut self, rng: &mut fastrand::Rng, now: Timestamp) {
+        self.bounds = Bounds::default();
+        if rng.bool() || !matches!(self.slots, Slots::Cron { .. }) {
+            return;
+        }
+        let mut some = |from: u64, to: u64| rng.bool().then(|| now + Duration::from_millis(rng.u64(from..to)));
+        let (starts_at, ends_at) = (some(0, 8_000), some(8_000, 40_000));
+        self.bounds = Bounds { starts_at, ends_at, max_runs: rng.bool().then(|| rng.u64(1..=6)) };
+        if self.after(now).is_none() {
+            self.bounds = Bounds::default();
+        }
+    }
+
+    /// The definition that a request for this job makes.
+    pub fn job(&self, id: JobId) -> Job {
+        let named = |name: &str, digest| TaskRef { name: name.to_owned(), reference: name.to_owned(), digest };
+        let told = OnFailure { task: named("told", told_task()), parameters: Bytes::from_static(b"{}") };
+        Job {
+            id,
+            tenant: TenantId::default_tenant(),
+            name: None,
+            task: named("task", task()),
+            schedule: self.schedule(),
+            parameters: Bytes::new(),
+            lane: self.lane.to_owned(),
+            misfire: self.misfire,
+            overlap: self.overlap,
+            splay: self.splay,
+            bounds: self.bounds,
+            retry: self.retry.rule(),
+            limits: RunLimits::default(),
+            on_failure: self.tells.then_some(told),
+            labels: BTreeMap::new(),
+            created_at: self.created_at,
         }
     }
 
@@ -92,16 +196,6 @@ impl JobModel {
         }
     }
 
-    /// The misfire rule as the request spells it.
-    pub fn misfire(&self) -> Misfire {
-        Misfire { policy: MisfirePolicy::RunAll, deadline: self.deadline, ..Misfire::default() }
-    }
-
-    /// The retry rule as the request spells it.
-    pub fn retry(&self) -> RetryRule {
-        RetryRule::Delays(self.retries.clone())
-    }
-
     /// The first slot.
     pub fn first(&self) -> Option<Timestamp> {
         match &self.slots {
@@ -113,13 +207,22 @@ impl JobModel {
 
     /// The slot that follows an instant.
     pub fn after(&self, instant: Timestamp) -> Option<Timestamp> {
-        let Slots::Cron { seconds, minutes } = &self.slots else { return None };
-        let after = instant.timestamp();
-        let hour = after.div_euclid(HOUR) * HOUR;
-        let offsets =
-            minutes.iter().flat_map(|minute| seconds.iter().map(move |second| i64::from(minute * 60 + second)));
-        let this_hour = offsets.clone().map(|offset| hour + offset).find(|slot| *slot > after);
-        this_hour.or_else(|| offsets.map(|offset| hour + HOUR + offset).next()).map(Timestamp::from_unix_seconds)
+        let from = match self.bounds.starts_at {
+            // A slot at the very instant of the begin counts.
+            Some(start) if start > instant => start.saturating_sub(INSTANT),
+            _ => instant,
+        };
+        self.slots.after(from).filter(|slot| self.bounds.ends_at.is_none_or(|end| *slot <= end))
+    }
+
+    /// Whether it has no slot left once so many were admitted.
+    pub fn is_used_up(&self, starts: u64) -> bool {
+        self.bounds.max_runs.is_some_and(|max| starts >= max)
+    }
+
+    /// How long the due times of a slot may be spread behind it: no further than to the slot that the schedule has next, within bounds or not.
+    pub fn window(&self, slot: Timestamp) -> Duration {
+        self.slots.after(slot).map_or(self.splay, |next| self.splay.min(next.saturating_since(slot)))
     }
 }
 
@@ -136,6 +239,66 @@ impl Slots {
         minutes.dedup();
         Self::Cron { seconds, minutes }
     }
+
+    /// The instant of the schedule that follows another.
+    fn after(&self, instant: Timestamp) -> Option<Timestamp> {
+        let Self::Cron { seconds, minutes } = self else { return None };
+        let after = instant.timestamp();
+        let hour = after.div_euclid(HOUR) * HOUR;
+        let offsets =
+            minutes.iter().flat_map(|minute| seconds.iter().map(move |second| i64::from(minute * 60 + second)));
+        let this_hour = offsets.clone().map(|offset| hour + offset).find(|slot| *slot > after);
+        this_hour.or_else(|| offsets.map(|offset| hour + HOUR + offset).next()).map(Timestamp::from_unix_seconds)
+    }
+}
+
+impl Retry {
+    fn draw(rng: &mut fastrand::Rng) -> Self {
+        if rng.u8(0..3) == 0 {
+            return Self::Growing {
+                first: Duration::from_millis(*pick(rng, &[10, 100, 400])),
+                factor: rng.u32(1..=3),
+                max: Duration::from_millis(*pick(rng, &[150, 1_000, 5_000])),
+                attempts: rng.u32(1..=5),
+                jitter: rng.bool(),
+            };
+        }
+        let delays = (0..rng.usize(0..=3)).map(|_| Duration::from_millis(*pick(rng, &[0, 20, 100, 700, 3_000])));
+        Self::Delays(delays.collect())
+    }
+
+    /// The rule as the request spells it.
+    fn rule(&self) -> RetryRule {
+        match self {
+            Self::Delays(delays) => RetryRule::Delays(delays.clone()),
+            Self::Growing { first, factor, max, attempts, jitter } => RetryRule::Exponential {
+                first: *first,
+                factor: f64::from(*factor),
+                max: *max,
+                attempts: *attempts,
+                jitter: *jitter,
+            },
+        }
+    }
+
+    /// The shortest and the longest delay after the failure that is an execution's `count`th; `None`: it was the last attempt.
+    pub fn after_failure(&self, count: usize) -> Option<(Duration, Duration)> {
+        match self {
+            Self::Delays(delays) => delays.get(count - 1).map(|delay| (*delay, *delay)),
+            Self::Growing { first, factor, max, attempts, jitter } => {
+                let longest = (1..count).fold(*first, |delay, _| delay * *factor).min(*max);
+                let shortest = if *jitter { Duration::ZERO } else { longest };
+                (count < *attempts as usize).then_some((shortest, longest))
+            }
+        }
+    }
+}
+
+fn draw_misfire(rng: &mut fastrand::Rng) -> Misfire {
+    let deadline = Duration::from_millis(*pick(rng, &[1_500, 4_000, 15_000, 3_600_000, 3_600_000]));
+    let policy =
+        *pick(rng, &[MisfirePolicy::RunAll, MisfirePolicy::RunAll, MisfirePolicy::RunLatest, MisfirePolicy::Skip]);
+    Misfire { policy, deadline, cap: *pick(rng, &[1, 2, 1_000, 1_000]) }
 }
 
 fn pick<'a, T>(rng: &mut fastrand::Rng, of: &'a [T]) -> &'a T {

@@ -46,6 +46,11 @@ impl SimNode {
         Self { world, shape, mutant, rng, lives: 0, life: None }
     }
 
+    /// Whether it ticks shards.
+    pub fn schedules(&self) -> bool {
+        self.shape.roles.scheduler
+    }
+
     /// Begins a life.
     pub fn start(&mut self) {
         self.lives += 1;

@@ -22,7 +22,7 @@ use super::shape::{LANE, LANE_APART};
 use super::world::{Asked, CancelAnswer, Kind, World};
 
 /// How often an owner repeats a request.
-const REPEATS_MAX: u32 = 20;
+pub(super) const REPEATS_MAX: u32 = 20;
 
 /// One owner, and how long it waits for an answer at first.
 pub struct Owner<'a> {
@@ -54,8 +54,9 @@ impl Owner<'_> {
         let id = jobs[rng.usize(0..jobs.len())];
         let Some(model) = self.world.record.lock().asked.get(&id).cloned() else { return };
         let recurs = matches!(model.slots, Slots::Cron { .. });
-        let kind = match rng.u8(0..16) {
+        let kind = match rng.u8(0..20) {
             0..=3 => return self.cancel_some(id, &model, rng).await,
+            16..=19 => return self.mourn(rng).await,
             4..=6 if recurs => Kind::Pause,
             7..=9 if recurs => Kind::Resume,
             10..=11 if recurs => Kind::Edit,
@@ -147,8 +148,10 @@ impl Owner<'_> {
         let read = self.ctx.store.transact(|tx| async move { job::get(&tx, id, Read::Snapshot).await });
         let (Some(row), Some(edited)) = (read.await?.value, edited) else { return Err(ChangeError::Unknown) };
         let mut definition = row.definition()?;
+        // Everything else is as it was.
         definition.schedule = edited.schedule();
         edited.lane.clone_into(&mut definition.lane);
+        (definition.splay, definition.bounds) = (edited.splay, edited.bounds);
         let new = ParsedJob::new(definition).map_err(|_| ChangeError::Unknown)?;
         change(self.ctx, request, Change::Edit { base: row.revision, new: &new }).await.map(|_| (None, 0))
     }
@@ -186,13 +189,15 @@ impl Owner<'_> {
     }
 }
 
-/// Another schedule within the same minutes, or the same in another lane, or both.
+/// Another schedule within the same minutes, or the same in another lane, spread or bounded otherwise, or all of that.
 fn edited(model: &JobModel, world: &World, rng: &mut fastrand::Rng) -> JobModel {
     let now = world.clock.now();
-    let lane = if rng.bool() { LANE } else { LANE_APART };
-    let slots = match rng.u8(0..4) {
-        0 => model.slots.clone(),
-        _ => Slots::cron(rng, now, now + world.shape.active),
-    };
-    JobModel { slots, lane, ..model.clone() }
+    let mut edited = JobModel { lane: if rng.bool() { LANE } else { LANE_APART }, ..model.clone() };
+    match rng.u8(0..8) {
+        0 => {}
+        1 => edited.draw_splay(rng),
+        2 => edited.draw_bounds(rng, now),
+        _ => edited.slots = Slots::cron(rng, now, now + world.shape.active),
+    }
+    edited
 }

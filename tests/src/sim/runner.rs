@@ -96,6 +96,7 @@ impl<'a> UnderWay<'a> {
                 execution: run.execution.id,
                 fence: running.fence,
                 session: running.session,
+                digest: run.execution.task(&run.job.job).digest,
                 started: Instant::now(),
                 ended: None,
                 outcome: None,

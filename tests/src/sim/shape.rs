@@ -14,6 +14,8 @@ use super::plant::Plant;
 pub const LANE: &str = "default";
 /// The lane that some executors serve.
 pub const LANE_APART: &str = "batch";
+/// The lane in which nothing waits but what measures how soon a run starts, in runs that have it.
+pub const LANE_PROMPT: &str = "prompt";
 
 const SCHEDULER: Roles = Roles { api: false, scheduler: true, executor: false };
 const EXECUTOR: Roles = Roles { api: false, scheduler: false, executor: true };
@@ -45,6 +47,8 @@ pub struct Shape {
     pub faults: Faults,
     /// How long it is between two blows to nodes.
     pub blows_every: Range<Duration>,
+    /// When no scheduler runs at all, and for how long.
+    pub outage: Option<(Duration, Duration)>,
     /// How long clients and faults are active.
     pub active: Duration,
     /// How much of what was owed a lane takes at once.
@@ -86,6 +90,7 @@ impl Shape {
             drain: Duration::from_millis(rng.u64(20..=3_000)),
             faults: draw_faults(rng),
             blows_every: Duration::from_millis(100)..Duration::from_millis([700, 2_000, 8_000][rng.usize(0..3)]),
+            outage: draw_outage(rng, plant),
             active: Duration::from_secs(rng.u64(20..=60)),
             owed_ready_max: 0,
             retention: Retention {
@@ -112,6 +117,11 @@ impl Shape {
             }
         }
         self
+    }
+
+    /// Whether somebody serves the lane in which runs start at once.
+    pub fn has_prompt_lane(&self) -> bool {
+        self.nodes.iter().any(|node| node.lanes.iter().any(|lane| lane == LANE_PROMPT))
     }
 
     /// By how much the clock that is ahead most is ahead of the world's.
@@ -147,7 +157,17 @@ fn draw_nodes(rng: &mut fastrand::Rng, plant: Option<Plant>) -> Vec<NodeShape> {
     if let Some(last) = nodes.last_mut() {
         last.lanes = vec![LANE.to_owned(), LANE_APART.to_owned()];
     }
+    if plant.is_none() && rng.u8(0..3) == 0 {
+        let prompt = draw_node(rng, "executor-prompt".to_owned(), EXECUTOR);
+        nodes.push(NodeShape { lanes: vec![LANE_PROMPT.to_owned()], workers: 8, ..prompt });
+    }
     nodes
+}
+
+/// Long enough that slots are late by the rules that ask for it.
+fn draw_outage(rng: &mut fastrand::Rng, plant: Option<Plant>) -> Option<(Duration, Duration)> {
+    let happens = plant.is_none() && rng.u8(0..6) == 0;
+    happens.then(|| (Duration::from_millis(rng.u64(1_000..10_000)), Duration::from_millis(rng.u64(11_000..25_000))))
 }
 
 fn draw_node(rng: &mut fastrand::Rng, name: String, roles: Roles) -> NodeShape {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use compline_core::Timestamp;
 use compline_core::execution::Outcome;
 use compline_core::ids::{ExecutionId, Fence, JobId, SessionId, ShardCount, TaskDigest};
 use compline_store::backend::memory::{FaultCounts, MemoryBackend};
@@ -25,8 +26,6 @@ pub struct World {
     pub clock: SimClock,
     /// The store's own handle, for what nobody in the simulation does.
     pub hub: Arc<MemoryBackend>,
-    /// The component that every job runs.
-    pub digest: TaskDigest,
     /// What the actors did.
     pub record: Mutex<Record>,
 }
@@ -48,6 +47,12 @@ pub struct Record {
     pub cancels: BTreeSet<ExecutionId>,
     /// What clients were answered when they did.
     pub cancel_answers: Vec<CancelAnswer>,
+    /// Every request that executions run again.
+    pub redrives: Vec<Redrive>,
+    /// Every execution whose dead letter a client asked to drop.
+    pub dropped: BTreeSet<ExecutionId>,
+    /// What clients were answered about dead letters.
+    pub letter_answers: Vec<LetterAnswer>,
     /// Every run of an attempt, by its number.
     pub runs: Vec<RunRecord>,
     /// What is wrong beyond the commit log.
@@ -115,6 +120,28 @@ pub struct CancelAnswer {
     pub at: Instant,
 }
 
+/// A request that executions which failed for good run again.
+#[derive(Debug, Clone)]
+pub struct Redrive {
+    /// Which, in the order of the request.
+    pub ids: Vec<ExecutionId>,
+    /// How many of them in one second.
+    pub per_second: u32,
+    /// When it was made.
+    pub begun: Timestamp,
+}
+
+/// An answer about the dead letter of an execution: it was done.
+#[derive(Debug, Clone, Copy)]
+pub struct LetterAnswer {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// Whether the letter was dropped; otherwise the execution runs again.
+    pub dropped: bool,
+    /// When the answer arrived.
+    pub at: Instant,
+}
+
 /// One run of an attempt.
 #[derive(Debug, Clone)]
 pub struct RunRecord {
@@ -124,6 +151,8 @@ pub struct RunRecord {
     pub fence: Fence,
     /// In which session.
     pub session: SessionId,
+    /// Which component.
+    pub digest: TaskDigest,
     /// From when.
     pub started: Instant,
     /// Until when; `None`: its node was ended under it, or it still runs.
@@ -149,6 +178,10 @@ pub struct Events {
     pub cuts: u64,
     /// Those of them cut off for longer than a session lasts.
     pub cuts_past_ttl: u64,
+    /// Outages of all schedulers.
+    pub outages: u64,
+    /// Nodes whose clocks were apart from the world's all the time.
+    pub clocks_apart: u64,
     /// Wall clocks set wrong, and right again before they were believed.
     pub clocks_set: u64,
     /// Requests that their clients gave up waiting for.

@@ -106,6 +106,12 @@ impl Execution {
         }
     }
 
+    /// Whether nothing but its job's schedule wants it to run, so that an overlap rule may drop it. What somebody asked for, or asked for once
+    /// more after it had failed, is not dropped: it waits.
+    pub fn is_of_schedule(&self) -> bool {
+        self.cause == Cause::Schedule && self.forgiven == 0
+    }
+
     /// The task that it runs: its job's, unless it says otherwise.
     pub fn task<'a>(&'a self, job: &'a Job) -> &'a TaskRef {
         self.instead.as_ref().map_or(&job.task, |instead| &instead.task)

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::{Change, JobView, cancel_deleted, partition_of, skip};
 use crate::Timestamp;
-use crate::execution::{Cause, Event, Execution, Owed, State};
+use crate::execution::{Event, Execution, Owed, State};
 use crate::ids::ExecutionId;
 use crate::job::{JobState, Overlap};
 use crate::ledger::SkipReason;
@@ -31,7 +31,7 @@ pub struct Counted {
     pub id: ExecutionId,
     /// When it was due.
     pub due: Timestamp,
-    /// Whether its slot was planned by the schedule; otherwise somebody asked for it, and no rule drops it.
+    /// Whether only the schedule wants it; otherwise somebody asked for it, and no rule drops it.
     pub scheduled: bool,
     /// Its row. Of those that wait only the first ones, and of the live ones only those that the rule may end, have it here.
     pub execution: Option<Execution>,
@@ -68,7 +68,7 @@ impl Gate {
         let At { job, now, .. } = *at;
         while let Some(first) = self.waiting.front() {
             // What somebody asked for runs though its job is paused.
-            let asked_for = first.execution.as_ref().is_some_and(|waiting| waiting.cause != Cause::Schedule);
+            let asked_for = first.execution.as_ref().is_some_and(|waiting| !waiting.is_of_schedule());
             let goes_on = job.state == JobState::Active || job.state == JobState::Paused && asked_for;
             if goes_on && !self.is_free(job.overlap) {
                 return;
@@ -102,7 +102,7 @@ impl Gate {
     /// Decides about an execution whose time has come.
     pub(super) fn admit(&mut self, execution: &Execution, at: &At<'_>, changes: &mut Vec<Change>) -> Admission {
         let At { job, now, .. } = *at;
-        let scheduled = execution.cause == Cause::Schedule;
+        let scheduled = execution.is_of_schedule();
         match job.overlap {
             Overlap::CancelOther => self.end_live(at, false, changes),
             Overlap::TerminateOther => self.end_live(at, true, changes),
@@ -203,7 +203,7 @@ impl Counted {
             | State::Retrying { due } => *due,
             _ => execution.slot,
         };
-        let scheduled = execution.cause == Cause::Schedule;
+        let scheduled = execution.is_of_schedule();
         Self { id: execution.id, due, scheduled, execution: Some(execution.clone()) }
     }
 }

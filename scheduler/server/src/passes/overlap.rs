@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use compline_core::execution::{Cause, Execution, State};
+use compline_core::execution::{Execution, State};
 use compline_core::ids::{ExecutionId, JobId};
 use compline_core::job::Overlap;
 use compline_core::tick::{Change, Counted, Gate, WAITING_MAX};
@@ -156,6 +156,6 @@ fn as_waiting(execution: &Execution) -> Waiting {
         job: execution.job,
         due: queue::due_instant(due),
         execution: execution.id,
-        scheduled: execution.cause == Cause::Schedule,
+        scheduled: execution.is_of_schedule(),
     }
 }

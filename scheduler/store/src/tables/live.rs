@@ -27,7 +27,7 @@ pub struct Waiting {
     pub due: Timestamp,
     /// Which.
     pub execution: ExecutionId,
-    /// Whether its slot was planned by the job's schedule.
+    /// Whether only the job's schedule wants it, so that a rule may drop it.
     pub scheduled: bool,
 }
 

@@ -50,7 +50,7 @@ impl Owned {
         Self { landed, state: JobState::Active, revision: 1, model, spans, states: vec![(JobState::Active, landed)] }
     }
 
-    fn close_span(&mut self, until: Timestamp) {
+    pub(super) fn close_span(&mut self, until: Timestamp) {
         if let Some(span) = self.spans.last_mut() {
             span.until = Some(until);
         }
@@ -73,6 +73,7 @@ impl Oracle {
         let [mark] = marks[..] else {
             return broken("change", format!("{by} wrote {id} with these marks: {marks:?}"));
         };
+        let starts = self.starts(id);
         let Some(owned) = self.jobs.get_mut(&id) else { return Ok(()) };
         ensure(by.starts_with("client") && mark.at <= moment.wall && mark.revision == row.revision, "change", || {
             format!("{by} wrote {id} as {row:?} with {mark:?}")
@@ -89,7 +90,8 @@ impl Oracle {
                 (Kind::Pause, same)
             }
             (Change::Resumed, JobState::Paused, JobState::Active) => {
-                if let Some(span) = owned.spans.last_mut() {
+                let used_up = owned.model.is_used_up(starts);
+                if let Some(span) = owned.spans.last_mut().filter(|_| !used_up) {
                     span.until = None;
                 }
                 self.newest.insert(id, mark.at);
@@ -104,14 +106,12 @@ impl Oracle {
             (Change::Edited { schedule_before }, before, after) if before == after && before != JobState::Deleted => {
                 let Ok(definition) = row.definition() else { return broken("change", format!("{id}: {row:?}")) };
                 let edits = self.world.record.lock().edits.get(&id).cloned().unwrap_or_default();
-                let edit = edits
-                    .into_iter()
-                    .find(|edit| edit.schedule() == definition.schedule && edit.lane == definition.lane);
+                let edit = edits.into_iter().find(|edit| edit.job(id) == definition);
                 let Some(edit) = edit else { return broken("change", format!("nobody asked for {definition:?}")) };
                 let legal = row.revision == owned.revision + 1 && *schedule_before == owned.model.schedule();
-                if edit.schedule() != owned.model.schedule() {
+                if edit.slots != owned.model.slots || edit.bounds != owned.model.bounds {
                     owned.close_span(end);
-                    let until = (before == JobState::Paused).then_some(end);
+                    let until = (before == JobState::Paused || edit.is_used_up(starts)).then_some(end);
                     owned.spans.push(Span { model: edit.clone(), after: Some(mark.at), until });
                     self.newest.insert(id, mark.at);
                 }

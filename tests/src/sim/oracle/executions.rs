@@ -30,6 +30,11 @@ impl Step<'_> {
     pub(super) fn at(&self) -> Instant {
         self.moment.landed.at
     }
+
+    /// What the clock shows then that is ahead most.
+    pub(super) fn wall(&self) -> compline_core::Timestamp {
+        self.moment.wall
+    }
 }
 
 impl Oracle {
@@ -57,6 +62,7 @@ impl Oracle {
                 ensure(queued.due == *due && queued.at >= *due && moment.wall >= *due, "early", || {
                     format!("queued at {}, due at {due}: {after:?}", moment.wall)
                 })?;
+                self.check_on_time(before, queued.at)?;
                 self.check_ticker(&step)
             }
             (State::Pending { due } | State::Retrying { due }, State::Owed(owed), []) => {
@@ -67,6 +73,7 @@ impl Oracle {
                 ensure(queued.owed && queued.due == owed.due && queued.at >= owed.since, "owed", || {
                     format!("{before:?} became {after:?}")
                 })?;
+                self.check_on_time(before, queued.at)?;
                 self.seen.paid += 1;
                 self.check_ticker(&step)
             }
@@ -74,7 +81,10 @@ impl Oracle {
                 self.check_skipped(&step, *at)?;
                 self.check_ticker(&step)
             }
-            (State::Pending { .. } | State::Owed(_) | State::Waiting { .. }, State::Skipped { reason, .. }, []) => {
+            (State::Pending { .. } | State::Owed(_) | State::Waiting { .. }, State::Skipped { reason, at, .. }, []) => {
+                if *reason == SkipReason::Overlap {
+                    self.check_on_time(before, *at)?;
+                }
                 self.check_skip_reason(&step, *reason)?;
                 self.check_ticker(&step)
             }
@@ -87,6 +97,7 @@ impl Oracle {
                 ensure(kept == due && since >= due && moment.wall >= *due, "early", || {
                     format!("held at {}, due at {due}: {after:?}", moment.wall)
                 })?;
+                self.check_on_time(before, *since)?;
                 self.check_held(&step)?;
                 self.check_ticker(&step)
             }
@@ -97,10 +108,12 @@ impl Oracle {
                 })?;
                 self.check_ticker(&step)
             }
-            // The same slot by the new words as by the old ones.
-            (State::Pending { .. }, State::Pending { .. }, []) => {
+            // The same slot by the new words as by the old ones; it may be spread otherwise.
+            (State::Pending { .. } | State::Owed(Owed { again: false, .. }), State::Pending { due }, []) => {
                 let changed = commit.marks.iter().any(|(job, _)| *job == after.job);
-                ensure(changed && before == after, "machine", || format!("{before:?} became {after:?}"))
+                let only_due = Execution { state: before.state.clone(), ..after.clone() } == *before;
+                ensure(changed && only_due, "machine", || format!("{before:?} became {after:?}"))?;
+                self.check_due(after, *due)
             }
             (
                 State::Pending { .. }
@@ -120,6 +133,7 @@ impl Oracle {
                 ensure(only_told, "machine", || format!("{before:?} became {after:?}"))?;
                 self.check_cancel(&step)
             }
+            (State::Failed { .. }, State::Retrying { due }, []) => self.check_redriven(&step, *due),
             (State::Queued(queued), State::Running(running), []) => self.check_claim(&step, queued, running),
             (State::Running(running), State::Queued(_) | State::Cancelled { .. }, []) => {
                 self.check_given_back(&step, running)?;
@@ -159,6 +173,7 @@ impl Oracle {
         ensure(owed.due == due && owed.again == again && late, "owed", || {
             format!("at {}, {:?} became {:?}", step.moment.wall, step.before, step.after)
         })?;
+        self.check_on_time(step.before, owed.since)?;
         self.seen.owed += 1;
         self.check_ticker(step)
     }
@@ -182,16 +197,6 @@ impl Oracle {
         ensure(there <= most + self.seen.owed_back as usize, "owed", || {
             format!("{there} that were owed wait in {lane}, of {most} at the most")
         })
-    }
-
-    fn check_skipped(&mut self, step: &Step<'_>, at: compline_core::Timestamp) -> Checked {
-        let deadline = self.world.record.lock().asked.get(&step.before.job).map(|job| job.deadline);
-        let late = at.saturating_since(step.before.slot);
-        ensure(deadline.is_some_and(|deadline| late > deadline) && at <= step.moment.wall, "misfire", || {
-            format!("skipped {late:?} after its slot, within its deadline of {deadline:?}: {:?}", step.after)
-        })?;
-        self.seen.skipped += 1;
-        Ok(())
     }
 
     fn check_claim(&mut self, step: &Step<'_>, queued: &Queued, running: &Running) -> Checked {
@@ -243,7 +248,8 @@ impl Oracle {
         ensure(!self.actors.is_current(running.session), "give-back", || {
             format!("{id} was taken from {} of {}, which lasts", running.session, running.node)
         })?;
-        let lost = step.after.attempts.iter().filter(|attempt| attempt.outcome == Outcome::WorkerLost).count();
+        let since = self.attempts_since_redrive(step.after);
+        let lost = since.filter(|attempt| attempt.outcome == Outcome::WorkerLost).count();
         let failed = matches!(step.after.state, State::Failed { .. });
         let poison = lost >= LOST_MAX && running.stop.is_none();
         ensure(failed == poison, "machine", || format!("after {lost} lost workers: {:?}", step.after))?;
@@ -289,11 +295,13 @@ impl Oracle {
 
     /// What follows from an outcome, by the client's own words.
     fn check_verdict(&mut self, step: &Step<'_>, running: &Running, attempt: &Attempt) -> Checked {
-        let retries =
-            self.world.record.lock().asked.get(&step.after.job).map(|job| job.retries.clone()).unwrap_or_default();
-        let counted = step.after.attempts.iter().filter(|attempt| attempt.outcome != Outcome::WorkerLost).count();
+        let Some(model) = self.model(step.after.job) else {
+            return broken("machine", format!("of an unknown job: {:?}", step.after));
+        };
+        let since = self.attempts_since_redrive(step.after);
+        let counted = since.filter(|attempt| attempt.outcome != Outcome::WorkerLost).count();
         let hopeless = matches!(attempt.outcome, Outcome::Error { retryable: false, .. });
-        let delay = retries.get(counted - 1).filter(|_| !hopeless);
+        let delay = model.retry.after_failure(counted).filter(|_| !hopeless);
         let told = running.stop.is_some();
         let right = match (&step.after.state, &attempt.outcome, delay) {
             (State::Completed { .. }, Outcome::Ok, _) => true,
@@ -302,11 +310,15 @@ impl Oracle {
             (State::Cancelled { .. }, Outcome::Cancelled, _) => told,
             (_, Outcome::Cancelled, _) => false,
             (after, _, Some(_)) if told => matches!(after, State::Cancelled { .. }),
-            (State::Retrying { due }, _, Some(delay)) => attempt.finished_at + *delay == *due,
+            (State::Retrying { due }, _, Some((shortest, longest))) => {
+                let drawn = due.saturating_since(attempt.finished_at);
+                self.seen.jittered += u64::from(drawn < longest);
+                shortest <= drawn && drawn <= longest && attempt.finished_at <= *due
+            }
             (State::Failed { .. }, _, None) => true,
             _ => false,
         };
-        ensure(right, "early", || format!("with the retries {retries:?}: {:?}", step.after))?;
+        ensure(right, "early", || format!("with the retries {:?}: {:?}", model.retry, step.after))?;
         self.seen.retried += u64::from(matches!(step.after.state, State::Retrying { .. }));
         Ok(())
     }

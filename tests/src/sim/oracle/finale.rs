@@ -44,14 +44,15 @@ impl Oracle {
         self.violation(super::Broken { rule: "settled", detail }, now)
     }
 
-    /// Everything that is checked once, at the end.
-    pub fn check_end_of_run(&self, now: Instant) -> Result<(), Violation> {
+    /// Everything that is checked once, at the end. What was due by `settled` has ended.
+    pub fn check_end_of_run(&self, settled: Instant, now: Instant) -> Result<(), Violation> {
         let checked = self
             .check_answers()
-            .and_then(|()| self.check_accounted(self.world.clock.at(now)))
+            .and_then(|()| self.check_accounted(self.world.clock.at(settled)))
             .and_then(|()| self.check_runs())
             .and_then(|()| self.check_cancel_answers())
             .and_then(|()| self.check_change_answers())
+            .and_then(|()| self.check_letter_answers())
             .and_then(|()| self.check_nothing_else());
         checked.map_err(|broken| self.violation(broken, now))
     }
@@ -99,7 +100,9 @@ impl Oracle {
                 let row = self.by_slot.get(&(*job, at)).and_then(|id| self.executions.get(id));
                 let stretches = self.stretches.get(job).map_or(&[][..], Vec::as_slice);
                 let passed_over = stretches.iter().filter(|(from, until)| *from <= at && at < *until).count();
-                let ended = row.is_some_and(|row| row.execution.state.is_terminal());
+                // A slot that is spread may be due later still.
+                let to_come = row.is_some_and(|row| matches!(row.execution.state, State::Pending { due } if now < due));
+                let ended = row.is_some_and(|row| row.execution.state.is_terminal()) || to_come;
                 // What was cancelled ahead of its time may lie in a stretch that is left out for another reason.
                 let cancelled = row.is_some_and(|row| matches!(row.execution.state, State::Cancelled { .. }));
                 let once = usize::from(ended) + passed_over == 1 || (cancelled && passed_over == 1);
@@ -125,6 +128,8 @@ impl Oracle {
                 "run",
                 || format!("{run:?} has the fence of {granted:?}"),
             )?;
+            let ran = self.executions.get(&run.execution).map(|row| self.digest_of(&row.execution));
+            ensure(ran == Some(run.digest), "run", || format!("{run:?} ran another component than {ran:?}"))?;
             if let Some((at, Ending::HandedBack | Ending::Reported)) = self.over.get(&run.fence) {
                 ensure(run.started <= *at, "run", || format!("{run:?} began after its fence was over"))?;
             }

@@ -10,7 +10,12 @@
 //! | `machine` | 3 | states follow one another legally; attempts are only appended; of terminal states there is one |
 //! | `early` | 2 | nothing is queued, claimed or started before it is due, retries included; a retry is due when its rule says |
 //! | `overlap` | 7 | no more executions of a job are live than its rule allows, no more slots wait, and nobody waits for nothing |
-//! | `misfire` | 1, 7 | only slots past their deadline are skipped |
+//! | `misfire` | 1, 7 | of late slots those run that their job's policy, deadline and cap leave, and no other |
+//! | `spread` | 2 | a slot is due at its instant, or later by a share of the splay's window that is the job's own and never changes |
+//! | `bounds` | 7 | no slot lies outside of its job's begin and end, and no more are admitted than it may have |
+//! | `letter` | 7 | who fails for good leaves one dead letter with its kind in that commit; it goes only by a redrive or a drop that was asked for |
+//! | `told` | 7 | the task that a job names runs once per failure, planned in its commit, with the failure; its own failure tells nobody |
+//! | `redriven` | 7 | what failed for good runs again only if a client asked, at its turn, under its id, with its history, counted anew |
 //! | `claim` | 4 | a claim takes a queued row, in a live session, with a fence of this commit: greater than all before |
 //! | `run` | 4 | one fence is run at most once, by the session that it was granted to, after it was granted |
 //! | `stale` | 5 | a report is recorded under the fence that is current, for the run that has it, by a session that is not over |
@@ -34,6 +39,8 @@ mod cancels;
 mod changes;
 mod executions;
 mod finale;
+mod late;
+mod letters;
 mod overlap;
 mod places;
 mod retention;
@@ -133,8 +140,32 @@ pub struct Seen {
     pub asked_for: u64,
     /// Schedulers that stood aside because of their clocks.
     pub stood_aside: u64,
-    /// Slots past their deadline.
+    /// Slots that were too late.
     pub skipped: u64,
+    /// Those of them that went because newer ones ran, by the cap of their job.
+    pub skipped_by_cap: u64,
+    /// Those of jobs that run only the newest late one.
+    pub skipped_by_latest: u64,
+    /// Those of jobs that run no late one.
+    pub skipped_by_skip: u64,
+    /// Slots due later than at their instant.
+    pub spread: u64,
+    /// Jobs that had all their runs.
+    pub used_up: u64,
+    /// Retries earlier than without jitter.
+    pub jittered: u64,
+    /// Dead letters laid down.
+    pub letters: u64,
+    /// Dead letters dropped.
+    pub dropped: u64,
+    /// Executions that failed for good and ran again.
+    pub redriven: u64,
+    /// Those of them whose rows were gone by then.
+    pub restored: u64,
+    /// Failures that a task was told of.
+    pub told: u64,
+    /// Failures of such tasks, which nobody was told of.
+    pub not_told_twice: u64,
     /// Executions that waited for others of their job.
     pub held: u64,
     /// Executions that were found late, and set aside.
@@ -184,6 +215,16 @@ pub struct Oracle {
     cancelled: BTreeMap<ExecutionId, Instant>,
     /// What counts for the rules of jobs that limit how many executions are live.
     counted: BTreeMap<JobId, overlap::Counted>,
+    /// What is known of schedules beyond the models.
+    courses: BTreeMap<JobId, late::Course>,
+    /// Dead letters.
+    letters: letters::Letters,
+    /// How many attempts each execution had when it last began anew.
+    forgiven: BTreeMap<ExecutionId, usize>,
+    /// When each execution was made to run again.
+    redriven: BTreeMap<ExecutionId, Vec<Instant>>,
+    /// Which request made which execution run again.
+    redriven_by: BTreeSet<(usize, ExecutionId)>,
     /// What sessions are told to stop.
     stops: BTreeMap<(SessionId, ExecutionId), CancelRow>,
     open: BTreeMap<(ShardId, u32), i64>,
@@ -229,6 +270,11 @@ impl Oracle {
             over: BTreeMap::new(),
             cancelled: BTreeMap::new(),
             counted: BTreeMap::new(),
+            courses: BTreeMap::new(),
+            letters: letters::Letters::default(),
+            forgiven: BTreeMap::new(),
+            redriven: BTreeMap::new(),
+            redriven_by: BTreeSet::new(),
             stops: BTreeMap::new(),
             open: BTreeMap::new(),
             removed: BTreeSet::new(),
@@ -276,6 +322,8 @@ impl Oracle {
             }
         }
         self.check_actors(&commit, &moment)?;
+        self.check_letters(&commit, landed.at)?;
+        self.count_starts(&commit)?;
         self.take_over(&commit, landed.at);
         self.check_after(&commit)
     }

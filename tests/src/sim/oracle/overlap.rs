@@ -101,7 +101,9 @@ impl Oracle {
     }
 
     fn is_scheduled(&self, id: ExecutionId) -> bool {
-        self.executions.get(&id).is_some_and(|row| row.execution.cause == Cause::Schedule)
+        let scheduled = self.executions.get(&id).is_some_and(|row| row.execution.cause == Cause::Schedule);
+        // What somebody asked for once more is not the schedule's any longer.
+        scheduled && !self.was_redriven(id)
     }
 
     /// Whether another execution of the same job was live before the commit, or is from it on.
@@ -133,7 +135,7 @@ impl Oracle {
     pub(super) fn check_left_to_others(&mut self, step: &Step<'_>) -> Checked {
         let overlap = self.overlap_of(step.before.job);
         let waited = matches!(step.before.state, State::Waiting { .. });
-        let right = step.before.cause == Cause::Schedule
+        let right = self.is_scheduled(step.before.id)
             && match overlap {
                 Overlap::Skip => !waited && self.another_is_live(step.commit, step.before),
                 // A newer slot of this commit took its place.
@@ -187,6 +189,9 @@ impl Oracle {
                 let paused = self.state_of(step.before.job) == Some(JobState::Paused);
                 ensure(waited && paused, "paused", || format!("{:?} became {:?}", step.before, step.after))
             }
+            SkipReason::Ended => ensure(self.is_used_up(step.before.job), "bounds", || {
+                format!("its job has runs left: {:?} became {:?}", step.before, step.after)
+            }),
             other => broken("overlap", format!("skipped for {other:?}: {:?}", step.after)),
         }
     }

@@ -1,13 +1,17 @@
 //! Rule `retained`: what may be removed, and when.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use compline_core::execution::State;
+use compline_core::execution::{Execution, State};
 use compline_core::ids::{ExecutionId, JobId};
 use compline_core::job::JobState;
 
 use super::rows::Commit;
 use super::{Checked, Moment, Oracle, broken, ensure};
+
+/// So long at the most before it removes some a pass has counted the executions of a job.
+const COUNTED_BEFORE: Duration = Duration::from_secs(40);
 
 impl Oracle {
     /// Whether all of an execution's hour is past the retention age.
@@ -18,7 +22,7 @@ impl Oracle {
 
     /// How many of its job's ended executions of its kind are no older, removed ones included: by their slot, as the history is sorted, or by
     /// their id, as the failures are. Two can have one slot, when somebody asked for it once more.
-    fn newer(&self, id: ExecutionId) -> usize {
+    fn newer(&self, id: ExecutionId, moment: &Moment<'_>) -> usize {
         let Some(row) = self.executions.get(&id) else { return 0 };
         let failed = matches!(row.execution.state, State::Failed { .. });
         let newer = self.executions.values().filter(|other| {
@@ -26,9 +30,22 @@ impl Oracle {
             other.job == row.execution.job
                 && other.id != id
                 && (other.slot >= row.execution.slot || other.id > id)
-                && matches!(other.state, State::Failed { .. }) == failed
+                && self.was_lately(other, failed, moment)
         });
         newer.count()
+    }
+
+    /// Whether an execution is among the failures (or not), or was when whoever removes others counted: that is no one transaction, and its node
+    /// may have been frozen in between.
+    fn was_lately(&self, execution: &Execution, failed: bool, moment: &Moment<'_>) -> bool {
+        match execution.state {
+            State::Failed { at, .. } => failed || at + COUNTED_BEFORE >= moment.wall,
+            _ if failed => {
+                let redriven = self.redriven.get(&execution.id).and_then(|all| all.last());
+                redriven.is_some_and(|at| *at + COUNTED_BEFORE >= moment.landed.at)
+            }
+            _ => true,
+        }
     }
 
     pub(super) fn check_retention(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
@@ -47,9 +64,13 @@ impl Oracle {
                 State::Failed { .. } => retention.failures_per_job,
                 _ => retention.runs_per_job,
             };
-            let may_go = self.is_old(*id, moment) || (removed.contains(id) && self.newer(*id) >= share);
+            let may_go = self.is_old(*id, moment) || (removed.contains(id) && self.newer(*id, moment) >= share);
             ensure(may_go, "retained", || {
-                format!("{id} was removed at {}, with {} newer ones of its job: {row:?}", moment.wall, self.newer(*id))
+                format!(
+                    "{id} was removed at {}, with {} newer ones of its job: {row:?}",
+                    moment.wall,
+                    self.newer(*id, moment)
+                )
             })?;
         }
         for id in removed {
@@ -69,9 +90,8 @@ impl Oracle {
             format!("{job} was removed, and this is left of it: {left:?}")
         })?;
         let newest = self.newest.get(&job).copied();
-        let model = self.world.record.lock().asked.get(&job).cloned();
-        let deleted = self.state_of(job) == Some(JobState::Deleted);
-        let to_come = newest.zip(model).and_then(|(newest, model)| model.after(newest)).filter(|_| !deleted);
+        let over = self.state_of(job) == Some(JobState::Deleted) || self.is_used_up(job);
+        let to_come = newest.zip(self.model(job)).and_then(|(newest, model)| model.after(newest)).filter(|_| !over);
         ensure(to_come.is_none(), "retained", || format!("{job} was removed, and {to_come:?} is to come"))?;
         self.seen.forgotten += 1;
         Ok(())

@@ -7,6 +7,7 @@ use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
 use compline_core::job::JobRun;
 use compline_store::keys::Table;
 use compline_store::tables::cancel::CancelRow;
+use compline_store::tables::dead::{self, DeadLetter};
 use compline_store::tables::execution::ExecutionRow;
 use compline_store::tables::job::JobRow;
 use compline_store::tables::lease::Lease;
@@ -58,6 +59,12 @@ pub struct Commit {
     pub unlisted: Vec<ExecutionId>,
     /// Executions that were listed as failed.
     pub failed: Vec<ExecutionId>,
+    /// Executions that were taken out of the listing of failures.
+    pub unfailed: Vec<ExecutionId>,
+    /// Dead letters, by execution and place; `None`: gone.
+    pub letters: Vec<(ExecutionId, dead::Place, Option<DeadLetter>)>,
+    /// Where letters are said to be; `None`: nowhere.
+    pub letter_places: Vec<(ExecutionId, Option<dead::Place>)>,
 }
 
 /// A row that says where an execution waits, or who runs it.
@@ -110,6 +117,7 @@ impl Place {
 pub struct Reader {
     places: BTreeMap<Bytes, Place>,
     live: BTreeMap<Bytes, live::Row>,
+    letters: BTreeMap<Bytes, (ExecutionId, dead::Place)>,
 }
 
 impl Reader {
@@ -182,8 +190,20 @@ impl Reader {
         } else if is(Table::History) {
             let changed = if value.is_some() { &mut commit.listed } else { &mut commit.unlisted };
             changed.extend(trailing_execution(key));
-        } else if is(Table::JobFailed) && value.is_some() {
-            commit.failed.extend(trailing_execution(key));
+        } else if is(Table::JobFailed) {
+            let changed = if value.is_some() { &mut commit.failed } else { &mut commit.unfailed };
+            changed.extend(trailing_execution(key));
+        } else if is(Table::Dead) {
+            commit.letters.extend(self.letters.remove(key).map(|(id, place)| (id, place, None)));
+            if let Some(value) = value {
+                let dead::Entry { lane, at, execution, letter, .. } = dead::decode(key.clone(), value)?;
+                let place = dead::Place { lane, at };
+                self.letters.insert(key.clone(), (execution, place.clone()));
+                commit.letters.push((execution, place, Some(letter?)));
+            }
+        } else if is(Table::DeadPlace) {
+            let place = value.map(|value| dead::decode_place(key, value)).transpose()?;
+            commit.letter_places.extend(trailing_execution(key).map(|id| (id, place)));
         }
         Ok(())
     }

@@ -15,10 +15,6 @@ use super::{Checked, Moment, Oracle, broken, ensure};
 use crate::sim::model::JobModel;
 
 impl Oracle {
-    fn model(&self, job: JobId) -> Option<JobModel> {
-        self.jobs.get(&job).map(|owned| owned.model.clone())
-    }
-
     pub(super) fn check_jobs(&mut self, commit: &Commit, moment: &Moment<'_>) -> Checked {
         for (id, row) in &commit.jobs {
             let Some(row) = row else {
@@ -35,7 +31,7 @@ impl Oracle {
             let asked = self.world.record.lock().asked.get(id).cloned();
             let Some(model) = asked else { return broken("acknowledged", format!("nobody asked for {id}")) };
             match row.definition() {
-                Ok(job) if job.schedule == model.schedule() && job.created_at == model.created_at => {}
+                Ok(job) if job == model.job(*id) => {}
                 other => return broken("acknowledged", format!("{id} should be {model:?}, and is {other:?}")),
             }
             self.jobs.insert(*id, Owned::new(model, moment.landed.at));
@@ -51,20 +47,29 @@ impl Oracle {
                 self.check_left_out(*job, stretch, commit)?;
                 continue;
             }
-            self.check_stretch(*job, stretch.from, stretch.until, moment)?;
+            self.check_stretch(*job, stretch.from, stretch.until, commit, moment)?;
         }
         let born = commit.executions.values().map(|row| &row.execution);
         for execution in born.filter(|execution| !self.executions.contains_key(&execution.id)).collect::<Vec<_>>() {
             match execution.cause {
                 Cause::Schedule => self.check_slot(execution)?,
                 Cause::Trigger => self.check_asked_for(execution)?,
-                Cause::Failure { .. } => return broken("asked-for", format!("no job names a task for {execution:?}")),
+                // Rule `told`.
+                Cause::Failure { .. } => {}
             }
         }
         Ok(())
     }
 
-    fn check_stretch(&mut self, job: JobId, from: Timestamp, until: Timestamp, moment: &Moment<'_>) -> Checked {
+    /// Slots that are passed over in one go. Rule `misfire` judges each of them, together with the planned one before them.
+    fn check_stretch(
+        &mut self,
+        job: JobId,
+        from: Timestamp,
+        until: Timestamp,
+        commit: &Commit,
+        moment: &Moment<'_>,
+    ) -> Checked {
         let Some(model) = self.model(job) else {
             return broken("next-slot", format!("a stretch of {job}, an unknown job"));
         };
@@ -72,13 +77,13 @@ impl Oracle {
         ensure(expected == Some(from), "next-slot", || {
             format!("a stretch of {job} begins at {from}, and the slot to come is {expected:?}")
         })?;
-        let mut slot = Some(from);
-        while let Some(at) = slot.filter(|at| *at < until) {
-            ensure(at + model.deadline < moment.wall, "misfire", || {
-                format!("{at} of {job} is passed over at {}, within its deadline of {:?}", moment.wall, model.deadline)
-            })?;
-            slot = model.after(at);
-        }
+        let passed = commit.executions.values().map(|row| &row.execution).any(|execution| {
+            let skipped = matches!(execution.state, State::Skipped { reason: SkipReason::Misfire, .. });
+            execution.job == job && skipped && execution.slot < from
+        });
+        ensure(passed && until <= moment.wall, "misfire", || {
+            format!("{job} passes over {from} to {until} at {}, and no planned slot of it", moment.wall)
+        })?;
         self.stretches.entry(job).or_default().push((from, until));
         self.seen.stretches += 1;
         Ok(())
@@ -127,13 +132,11 @@ impl Oracle {
             State::Pending { due } => due,
             _ => return broken("one-per-slot", format!("it begins as {execution:?}")),
         };
-        ensure(
-            execution.attempts.is_empty()
-                && execution.output.is_none()
-                && (execution.cause == Cause::Trigger || due == execution.slot),
-            "one-per-slot",
-            || format!("it begins as {execution:?}"),
-        )?;
+        let handed = execution.instead.is_none() || matches!(execution.cause, Cause::Failure { .. });
+        ensure(execution.attempts.is_empty() && execution.output.is_none() && handed, "one-per-slot", || {
+            format!("it begins as {execution:?}")
+        })?;
+        self.check_due(execution, due)?;
         ensure(commit.listed.contains(&execution.id), "listed", || {
             format!("{} is not listed under its job", execution.id)
         })
@@ -146,10 +149,12 @@ impl Oracle {
         for job in touched.chain(named).collect::<BTreeSet<_>>() {
             let pending: Vec<_> = self.pending.get(&job).into_iter().flatten().collect();
             let newest = self.newest.get(&job).copied();
-            let to_come = newest.zip(self.model(job)).and_then(|(newest, model)| model.after(newest));
+            let used_up = self.is_used_up(job);
+            let to_come = self.model(job).filter(|_| !used_up).and_then(|model| self.to_come(job, &model));
             let right = match self.state_of(job) {
                 Some(JobState::Active) => {
-                    newest.is_some() && (pending.len() == 1 || (pending.is_empty() && to_come.is_none()))
+                    let planned = pending.len() == 1 && !used_up;
+                    newest.is_some() && (planned || (pending.is_empty() && to_come.is_none()))
                 }
                 Some(JobState::Paused | JobState::Deleted) => pending.is_empty(),
                 None => false,
