@@ -1,8 +1,11 @@
 //! The simulator as a test: a fixed set of seeds, the seeds that once failed, and the faults that it must find.
 
+use std::time::Duration;
+
 use compline_tests::sim::plant::Plant;
-use compline_tests::sim::run;
-use compline_tests::sim::sweep::{Found, Sweep};
+use compline_tests::sim::pulse::Patience;
+use compline_tests::sim::sweep::{Found, Sweep, seeds_in};
+use compline_tests::sim::{run, run_within};
 
 /// How many seeds run with every `cargo test`. `cargo xtask sim --seeds N` runs more.
 const SEEDS: u64 = 100;
@@ -22,12 +25,11 @@ fn no_promise_is_broken_and_every_kind_of_fault_happens() {
 
 #[test]
 fn seeds_that_once_failed_pass() {
-    let seeds = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
-    for line in seeds {
-        let seed = line.split_whitespace().next().and_then(|word| word.parse().ok());
-        let outcome = run(seed.unwrap_or_else(|| panic!("tests/seeds.txt: {line:?} begins with no seed")), None);
-        assert!(outcome.violation.is_none(), "{line}\n{outcome}");
-    }
+    let seeds = seeds_in(include_str!("../seeds.txt")).unwrap_or_else(|line| panic!("tests/seeds.txt: {line}"));
+    let found = Sweep::replay(&seeds);
+    assert!(found.failed.is_empty(), "{}", listed(&found));
+    assert_eq!(seeds_in("# comment\n\n17  rule `stale`\n4").as_deref(), Ok(&[17, 4][..]));
+    assert!(seeds_in("seed 17").is_err());
 }
 
 #[test]
@@ -60,4 +62,39 @@ fn a_next_slot_planned_in_a_transaction_of_its_own_is_found() {
 #[test]
 fn a_claim_that_forgets_what_it_took_is_found() {
     assert_eq!(rule_that_finds(Plant::ClaimForgotten), "settled");
+}
+
+#[test]
+fn a_tick_that_does_not_read_its_lease_is_found() {
+    assert_eq!(rule_that_finds(Plant::LeaseUnread), "lease");
+}
+
+#[test]
+fn wall_clocks_compared_to_tell_who_lives_are_found() {
+    assert_eq!(rule_that_finds(Plant::WallClocksCompared), "hasty");
+}
+
+#[test]
+fn who_spins_at_one_instant_is_named() {
+    let violation = run(1, Some(Plant::NeverWaits)).violation.expect("nothing can go on");
+    assert_eq!(violation.rule, "livelock");
+    assert!(violation.detail.contains("scheduler-0 (life 1)"), "{violation}");
+}
+
+#[test]
+fn who_does_not_come_back_is_named() {
+    let patience = Patience { still: Duration::from_secs(3), ..Patience::default() };
+    let outcome = run_within(1, Some(Plant::NeverReturns), patience);
+    let violation = outcome.violation.as_ref().expect("nothing can go on");
+    assert_eq!(violation.rule, "livelock");
+    assert!(violation.detail.contains("a task of scheduler-"), "{violation}");
+    assert!(outcome.to_string().contains("cargo xtask sim --seed 1"), "{outcome}");
+}
+
+#[test]
+fn a_run_without_end_names_who_goes_on() {
+    let patience = Patience { lasts: Duration::from_secs(5), ..Patience::default() };
+    let violation = run_within(1, None, patience).violation.expect("it lasts longer");
+    assert_eq!(violation.rule, "endless");
+    assert!(violation.detail.contains("what befalls scheduler-0"), "{violation}");
 }

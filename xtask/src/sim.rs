@@ -15,11 +15,14 @@ pub struct Args {
     /// The first of them.
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Then so many seeds that nobody has chosen; the first is printed.
+    #[arg(long, default_value_t = 0)]
+    fresh: u64,
     /// Only this seed: what a failure says to repeat it with.
-    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    #[arg(long, conflicts_with_all = ["seeds", "from", "fresh"])]
     seed: Option<u64>,
-    /// Plants a fault, and expects that it is found: `fence-unchecked`, `next-slot-apart` or `claim-forgotten`.
-    #[arg(long)]
+    /// Plants a fault, and expects that it is found. An unknown one is answered with those that there are.
+    #[arg(long, conflicts_with = "fresh")]
     plant: Option<String>,
 }
 
@@ -30,6 +33,9 @@ pub fn run(args: &Args) -> Result<()> {
         Some(seed) => sim.args(["--seed".to_owned(), seed.to_string()]),
         None => sim.args(["--seeds".to_owned(), args.seeds.to_string(), "--from".to_owned(), args.from.to_string()]),
     };
+    if args.fresh > 0 {
+        sim.args(["--fresh".to_owned(), args.fresh.to_string()]);
+    }
     if let Some(plant) = &args.plant {
         sim.args(["--plant", plant]);
     }

@@ -12,6 +12,7 @@ use compline_store::{StoreError, Versionstamp};
 use futures::future::BoxFuture;
 
 use super::plant::{Mutant, MutantNode};
+use super::pulse::Pulse;
 
 /// The key under which each commit leaves the number of its author. No table begins so.
 pub const SIGNATURE: &[u8] = b"\xfesimulated author";
@@ -24,13 +25,19 @@ pub struct Author(pub u32);
 pub struct SignedBackend {
     inner: Arc<MemoryBackend>,
     author: Author,
+    pulse: Arc<Pulse>,
     mutant: Option<Arc<MutantNode>>,
 }
 
 impl SignedBackend {
-    /// The handle of an author, whose node may be a mutant.
-    pub fn new(inner: Arc<MemoryBackend>, author: Author, mutant: Option<Arc<MutantNode>>) -> Arc<Self> {
-        Arc::new(Self { inner, author, mutant })
+    /// The handle of an author, whose node may be a mutant. Each call is noted.
+    pub fn new(
+        inner: Arc<MemoryBackend>,
+        author: Author,
+        pulse: Arc<Pulse>,
+        mutant: Option<Arc<MutantNode>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { inner, author, pulse, mutant })
     }
 }
 
@@ -41,7 +48,13 @@ impl Backend for SignedBackend {
 
     fn begin(&self) -> Box<dyn Transaction> {
         let mutant = self.mutant.as_ref().map(|node| Mutant::new(node.clone(), self.inner.clone()));
-        Box::new(Signed { inner: self.inner.begin(), author: self.author, wrote: AtomicBool::new(false), mutant })
+        Box::new(Signed {
+            inner: self.inner.begin(),
+            author: self.author,
+            pulse: self.pulse.clone(),
+            wrote: AtomicBool::new(false),
+            mutant,
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -52,6 +65,7 @@ impl Backend for SignedBackend {
 struct Signed {
     inner: Box<dyn Transaction>,
     author: Author,
+    pulse: Arc<Pulse>,
     wrote: AtomicBool,
     mutant: Option<Mutant>,
 }
@@ -71,6 +85,8 @@ pub(super) fn sign(transaction: &dyn Transaction, author: Author) {
 #[async_trait]
 impl Transaction for Signed {
     async fn get_many(&self, keys: &[Bytes], read: Read) -> Result<Vec<Option<Bytes>>, StoreError> {
+        self.pulse.call(self.author)?;
+        let read = self.mutant.as_ref().map_or(read, |mutant| mutant.read_of(keys, read));
         let mut values = self.inner.get_many(keys, read).await?;
         if let Some(mutant) = &self.mutant {
             mutant.after_get(keys, &mut values, read);
@@ -79,6 +95,7 @@ impl Transaction for Signed {
     }
 
     async fn range(&self, query: &RangeQuery) -> Result<Vec<KeyValue>, StoreError> {
+        self.pulse.call(self.author)?;
         if self.mutant.as_ref().is_some_and(|mutant| mutant.hides(query)) {
             return Ok(Vec::new());
         }
@@ -128,6 +145,10 @@ impl Transaction for Signed {
     }
 
     async fn commit(&self) -> Result<Option<Versionstamp>, StoreError> {
+        self.pulse.call(self.author)?;
+        if self.mutant.as_ref().is_some_and(|mutant| mutant.spins(&self.pulse)) {
+            return Err(StoreError::Conflict);
+        }
         if self.wrote.load(Ordering::Relaxed) {
             sign(&*self.inner, self.author);
         }
@@ -142,6 +163,9 @@ impl Transaction for Signed {
         self.wrote.store(false, Ordering::Relaxed);
         if let Some(mutant) = &self.mutant {
             mutant.reset();
+            if mutant.never_waits() {
+                return Ok(());
+            }
         }
         self.inner.on_error(error).await
     }

@@ -23,11 +23,7 @@ const REPEATS_MAX: u32 = 20;
 
 /// Makes a client's requests, spread over the active part of the run.
 pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, mut rng: fastrand::Rng) {
-    let author = world.author(format!("client-{number}"));
-    let env = Env::injected(Arc::new(world.clock), rng.u64(..));
-    let ctx = match Ctx::open(Store::new(SignedBackend::new(backend, author, None)), env, Arc::new(Metrics::default()))
-        .await
-    {
+    let ctx = match open(&world, number, backend, rng.u64(..)).await {
         Ok(ctx) => ctx,
         Err(error) => return world.record.lock().broken.push(format!("client-{number} could not begin: {error}")),
     };
@@ -52,6 +48,19 @@ pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, 
             owner.act(format!("client-{number} act-{request}-{act}"), &mut rng).await;
         }
     }
+}
+
+/// What a client reaches the store by.
+pub(super) async fn open(
+    world: &World,
+    number: usize,
+    backend: Arc<MemoryBackend>,
+    seed: u64,
+) -> Result<Ctx, compline_store::StoreError> {
+    let author = world.author(format!("client-{number}"));
+    let env = Env::injected(Arc::new(world.clock), seed);
+    let store = Store::new(SignedBackend::new(backend, author, world.pulse.clone(), None));
+    Ctx::open(store, env, Arc::new(Metrics::default())).await
 }
 
 /// One request, repeated until it is answered if it has a key. Returns the job of the answer.

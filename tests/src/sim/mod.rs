@@ -22,12 +22,15 @@ pub mod node;
 pub mod oracle;
 pub mod owner;
 pub mod plant;
+pub mod prompt;
+pub mod pulse;
 pub mod runner;
 pub mod shape;
 pub mod sweep;
 pub mod world;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use compline_server::env::Clock as _;
@@ -36,12 +39,13 @@ use compline_store::backend::memory::{FaultCounts, Faults, MemoryBackend, Memory
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::clock::SimClock;
 use self::node::SimNode;
 use self::oracle::{Oracle, Seen, Violation};
 use self::plant::Plant;
+use self::pulse::{Patience, Pulse};
 use self::shape::Shape;
 use self::world::{Events, Record, World};
 
@@ -72,26 +76,81 @@ pub struct Outcome {
 }
 
 /// Runs one seed, with a planted fault or without.
-///
-/// # Panics
-/// If the runtime cannot be made.
 pub fn run(seed: u64, plant: Option<Plant>) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime without IO needs nothing from the system").block_on(simulate(seed, plant))
+    run_within(seed, plant, Patience::default())
 }
 
-async fn simulate(seed: u64, plant: Option<Plant>) -> Outcome {
+/// [`run`], given up when patience ends. A run that does not come back then keeps its thread until it calls the store again.
+///
+/// # Panics
+/// As the simulation does.
+pub fn run_within(seed: u64, plant: Option<Plant>, patience: Patience) -> Outcome {
+    let pulse = Arc::new(Pulse::default());
+    let (done, outcome) = mpsc::channel();
+    let its = pulse.clone();
+    let thread = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without IO needs nothing from the system");
+        // Nobody listens any more to a run that was given up.
+        let _ = done.send(runtime.block_on(simulate(seed, plant, its, patience.lasts)));
+    });
+    let look = patience.still / LOOKS;
+    let (mut still, mut looks, mut before) = (0, 0, pulse.progress());
+    loop {
+        let steps = pulse.steps();
+        match outcome.recv_timeout(look) {
+            Ok(outcome) => return outcome,
+            Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                Ok(()) => unreachable!("a run that ends has told its outcome"),
+            },
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        looks += 1;
+        let now = pulse.progress();
+        still = if now == before { still + 1 } else { 0 };
+        before = now;
+        if still == LOOKS || look * looks >= patience.takes {
+            pulse.give_up();
+            let (rule, why) = if still == LOOKS {
+                ("livelock", format!("virtual time has not moved for {:?}", patience.still))
+            } else {
+                ("endless", format!("the run has not ended after {:?}", patience.takes))
+            };
+            let detail = format!("{why} of real time: {}", pulse.describe(&steps));
+            return Outcome::given_up(seed, Violation { at: now, version: 0, rule, detail });
+        }
+    }
+}
+
+/// So often a run is looked at until patience for one that stands still ends.
+const LOOKS: u32 = 20;
+
+impl Outcome {
+    fn given_up(seed: u64, violation: Violation) -> Self {
+        let (seen, events, faults) = Default::default();
+        Self { seed, lasted: violation.at, violation: Some(violation), digest: 0, seen, events, faults }
+    }
+}
+
+async fn simulate(seed: u64, plant: Option<Plant>, pulse: Arc<Pulse>, lasts: Duration) -> Outcome {
     let mut rng = fastrand::Rng::with_seed(seed);
     let shape = Shape::draw(&mut rng, plant);
     let clock = SimClock::starting_at(shape.base);
     let begun = Instant::now();
     let hub = MemoryBackend::new(MemoryOptions { seed: rng.u64(..), faults: Faults::default(), record: true });
-    let world = Arc::new(World { seed, shape, clock, hub, record: Mutex::new(Record::default()) });
-    world.record.lock().events.clocks_apart =
-        world.shape.nodes.iter().filter(|node| node.ahead_micros != 0).count() as u64;
+    let world = Arc::new(World { seed, shape, clock, hub, pulse, record: Mutex::new(Record::default()) });
+    let apart = world.shape.nodes.iter().filter(|node| node.ahead_micros != 0).count();
+    world.record.lock().events.clocks_apart = apart as u64;
     let mut oracle = Oracle::new(world.clone());
     let violation = match world.prepare().await {
-        Ok(()) => live(&world, &mut oracle, plant, &mut rng).await.err(),
+        Ok(()) => match timeout(lasts, live(&world, &mut oracle, plant, &mut rng)).await {
+            Ok(lived) => lived.err(),
+            Err(_) => {
+                let detail = format!("the run has not ended: {}", world.pulse.describe(&world.pulse.steps()));
+                Some(oracle.broke("endless", detail, Instant::now()))
+            }
+        },
         Err(error) => {
             world.record.lock().broken.push(format!("the store could not be prepared: {error}"));
             oracle.check_end_of_run(begun, Instant::now()).err()
@@ -120,14 +179,25 @@ async fn live(
     let shapes = world.shape.nodes.iter().cloned();
     let nodes: Vec<JoinHandle<SimNode>> = shapes
         .map(|shape| {
+            let name = format!("what befalls {}", shape.name);
             let node = SimNode::new(world.clone(), shape, plant, rng.fork());
-            tokio::spawn(blows::befall(world.clone(), node, rng.fork(), until))
+            let (world, rng) = (world.clone(), rng.fork());
+            tokio::spawn(async move {
+                let _acting = world.pulse.acts(name);
+                blows::befall(world.clone(), node, rng, until).await
+            })
         })
         .collect();
     let clients: Vec<(Arc<MemoryBackend>, JoinHandle<()>)> = (0..world.shape.clients)
         .map(|number| {
             let backend = world.hub.handle();
-            (backend.clone(), tokio::spawn(client::run(world.clone(), number, backend, rng.fork())))
+            let (world, rng) = (world.clone(), rng.fork());
+            let client = backend.clone();
+            let asks = async move {
+                let _acting = world.pulse.acts(format!("client-{number}"));
+                client::run(world.clone(), number, client, rng).await;
+            };
+            (backend, tokio::spawn(asks))
         })
         .collect();
     world.hub.set_faults(world.shape.faults.clone());
@@ -136,7 +206,7 @@ async fn live(
         sleep(REPLAY_EVERY).await;
         // Clients are cut off for a second now and then.
         clients.iter().for_each(|(backend, _)| if cut.u8(0..20) == 0 { backend.cut() } else { backend.heal() });
-        oracle.replay()?;
+        look(world, oracle)?;
     }
     world.hub.set_faults(Faults::default());
     clients.iter().for_each(|(backend, _)| backend.heal());
@@ -150,6 +220,10 @@ async fn live(
     {
         world.record.lock().broken.push(format!("an actor of the simulation broke: {error}"));
     }
+    settle(world, oracle).await?;
+    if world.shape.has_prompt_lane() {
+        prompt::start_at_once(world, oracle, rng.u64(..)).await?;
+    }
     let settled = settle(world, oracle).await?;
     match compline_store::check::check(&Store::new(world.hub.clone()), |_, _| {}).await {
         Ok(report) => oracle.check_tables(&report, Instant::now())?,
@@ -158,13 +232,22 @@ async fn live(
     oracle.check_end_of_run(settled, Instant::now())
 }
 
+/// Replays what landed, and sees that something moves.
+fn look(world: &World, oracle: &mut Oracle) -> Result<(), Violation> {
+    world.pulse.moved();
+    match world.pulse.stuck() {
+        Some(detail) => Err(oracle.broke("livelock", detail, Instant::now())),
+        None => oracle.replay(),
+    }
+}
+
 /// Waits until nothing that is due is left, and returns when that was. Much may be owed, and few may be there to run it; but it goes on.
 async fn settle(world: &World, oracle: &mut Oracle) -> Result<Instant, Violation> {
     sleep(LATE_MAX).await;
     let mut ended = oracle.seen.ended;
     let mut latest = Instant::now() + STILL_MAX;
     loop {
-        oracle.replay()?;
+        look(world, oracle)?;
         if oracle.unsettled(world.clock.now()).next().is_none() {
             return Ok(Instant::now());
         }

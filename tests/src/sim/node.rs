@@ -42,7 +42,8 @@ impl SimNode {
     /// A node that is not begun yet.
     pub fn new(world: Arc<World>, shape: NodeShape, plant: Option<Plant>, rng: fastrand::Rng) -> Self {
         let planted = plant.filter(|plant| plant.is_in_executors() == shape.roles.executor);
-        let mutant = planted.map(|plant| MutantNode::new(plant, shape.name.clone()));
+        let clock = world.clock.ahead_by(shape.ahead_micros);
+        let mutant = planted.map(|plant| MutantNode::new(plant, shape.name.clone(), clock));
         Self { world, shape, mutant, rng, lives: 0, life: None }
     }
 
@@ -54,11 +55,14 @@ impl SimNode {
     /// Begins a life.
     pub fn start(&mut self) {
         self.lives += 1;
-        let author = self.world.author(format!("{} (life {})", self.shape.name, self.lives));
+        let name = format!("{} (life {})", self.shape.name, self.lives);
+        let author = self.world.author(name.clone());
         let backend = self.world.hub.handle();
         let gate = Arc::new(Gate::default());
+        self.world.pulse.gate(name, gate.clone());
         let stop = CancellationToken::new();
-        let store = Store::new(SignedBackend::new(backend.clone(), author, self.mutant.clone()));
+        let store =
+            Store::new(SignedBackend::new(backend.clone(), author, self.world.pulse.clone(), self.mutant.clone()));
         let clock = Arc::new(NodeClock::new(self.world.clock.ahead_by(self.shape.ahead_micros)));
         let env = Env::injected(clock.clone(), self.rng.u64(..)).behind(gate.clone());
         let runner = SimRunner::new(self.world.clone(), self.rng.fork());

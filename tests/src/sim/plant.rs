@@ -4,18 +4,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::execution::State;
 use compline_core::ids::{ExecutionId, SessionId};
+use compline_server::env::Clock;
 use compline_store::backend::memory::MemoryBackend;
 use compline_store::backend::{Backend, RangeQuery, Read};
 use compline_store::keys::Table;
-use compline_store::tables::execution;
+use compline_store::tables::{execution, session};
 use compline_store::{StoreError, Versionstamp};
 use parking_lot::Mutex;
 
 use super::backend::{Author, sign};
+use super::clock::SimClock;
+use super::pulse::Pulse;
 
 /// A planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -26,6 +30,14 @@ pub enum Plant {
     NextSlotApart,
     /// claim, run again after an unknown result, does not look for what it took before; and what its node holds without knowing is not given back.
     ClaimForgotten,
+    /// tick does not read its lease: to its node it has every shard that it was granted once.
+    LeaseUnread,
+    /// Who lives is judged by wall clocks: whose last beat is old by the node's own is taken for silent.
+    WallClocksCompared,
+    /// A transaction that conflicts is run again at once, and conflicts for ever: nothing moves any more.
+    NeverWaits,
+    /// A call of the store does not come back.
+    NeverReturns,
 }
 
 impl Plant {
@@ -40,16 +52,36 @@ impl Plant {
 pub struct MutantNode {
     plant: Plant,
     name: String,
+    clock: SimClock,
     /// Incarnation and stamp of the last fence that this node got for an execution.
     granted: Mutex<BTreeMap<ExecutionId, [u8; FENCE_BYTES]>>,
+    /// The lease row of each shard that it was granted, as it wrote it.
+    leases: Mutex<BTreeMap<Bytes, Bytes>>,
+    /// Beat rows of nodes that it takes for silent, as they were when it first did.
+    silent: Mutex<BTreeMap<Bytes, Bytes>>,
 }
 
 impl MutantNode {
-    /// A node with this fault.
-    pub fn new(plant: Plant, name: String) -> Arc<Self> {
-        Arc::new(Self { plant, name, granted: Mutex::default() })
+    /// A node with this fault, and its wall clock.
+    pub fn new(plant: Plant, name: String, clock: SimClock) -> Arc<Self> {
+        let (granted, leases, silent) = Default::default();
+        Arc::new(Self { plant, name, clock, granted, leases, silent })
+    }
+
+    /// [`Plant::WallClocksCompared`]: a beat that is old by this node's wall clock seems to stand still.
+    fn seen_beat(&self, key: &Bytes, value: &Bytes) -> Option<Bytes> {
+        let beat = session::decode_beat(key, value).ok()?;
+        let mut silent = self.silent.lock();
+        if self.clock.now().saturating_since(beat.wall) <= OLD {
+            silent.remove(key);
+            return None;
+        }
+        Some(silent.entry(key.clone()).or_insert_with(|| value.clone()).clone())
     }
 }
+
+/// A beat older than this, by wall clocks, is old.
+const OLD: Duration = Duration::from_millis(1_500);
 
 /// In the values of execution and running rows: the schema version, then incarnation (4) and stamp (10 and an index of 2).
 const FENCE_AT: usize = 1;
@@ -68,23 +100,72 @@ pub(super) struct Mutant {
     withheld: Mutex<Vec<(Bytes, Bytes)>>,
     /// Fences that this transaction takes, without their stamps.
     taken: Mutex<Vec<(ExecutionId, [u8; FENCE_BYTES])>>,
+    /// Whether it has read anything yet.
+    read: AtomicBool,
+    /// Whether its first read was of one lease, as that of a tick is.
+    ticks: AtomicBool,
     /// Whether it looked at what sessions hold, as a claim does that is run again, and complete never.
     looked: AtomicBool,
 }
 
 impl Mutant {
     pub(super) fn new(node: Arc<MutantNode>, store: Arc<MemoryBackend>) -> Self {
-        Self { node, store, withheld: Mutex::default(), taken: Mutex::default(), looked: AtomicBool::new(false) }
+        let (withheld, taken) = Default::default();
+        let (read, ticks, looked) = Default::default();
+        Self { node, store, withheld, taken, read, ticks, looked }
     }
 
     pub(super) fn reset(&self) {
         self.withheld.lock().clear();
         self.taken.lock().clear();
         self.looked.store(false, Ordering::Relaxed);
+        self.read.store(false, Ordering::Relaxed);
+        self.ticks.store(false, Ordering::Relaxed);
+    }
+
+    /// [`Plant::LeaseUnread`]: a tick's commit does not depend on its lease.
+    pub(super) fn read_of(&self, keys: &[Bytes], read: Read) -> Read {
+        let lease = matches!(keys, [key] if key.first() == Some(&(Table::Lease as u8)));
+        if !self.read.swap(true, Ordering::Relaxed) && lease && self.node.plant == Plant::LeaseUnread {
+            self.ticks.store(true, Ordering::Relaxed);
+            return Read::Snapshot;
+        }
+        read
+    }
+
+    /// [`Plant::NeverWaits`] and [`Plant::NeverReturns`]: whether a commit is refused.
+    pub(super) fn spins(&self, pulse: &Pulse) -> bool {
+        if self.node.plant == Plant::NeverReturns {
+            while !pulse.is_given_up() {
+                std::thread::yield_now();
+            }
+        }
+        self.never_waits()
+    }
+
+    /// [`Plant::NeverWaits`]: whether the next run follows at once.
+    pub(super) fn never_waits(&self) -> bool {
+        self.node.plant == Plant::NeverWaits
+    }
+
+    fn patch_leases_and_beats(&self, keys: &[Bytes], values: &mut [Option<Bytes>]) {
+        for (key, value) in keys.iter().zip(values) {
+            let is = |table: Table| key.first() == Some(&(table as u8));
+            match (self.node.plant, &value) {
+                (Plant::LeaseUnread, _) if is(Table::Lease) && self.ticks.load(Ordering::Relaxed) => {
+                    *value = self.node.leases.lock().get(key).cloned().or(value.take());
+                }
+                (Plant::WallClocksCompared, Some(beat)) if is(Table::Beat) => {
+                    *value = self.node.seen_beat(key, beat).or(value.take());
+                }
+                _ => {}
+            }
+        }
     }
 
     /// [`Plant::FenceUnchecked`]: what was read shows the fence that the node got.
     pub(super) fn after_get(&self, keys: &[Bytes], values: &mut [Option<Bytes>], read: Read) {
+        self.patch_leases_and_beats(keys, values);
         let completes = read == Read::Serializable && !self.looked.load(Ordering::Relaxed);
         if self.node.plant != Plant::FenceUnchecked || !completes {
             return;
@@ -130,8 +211,11 @@ impl Mutant {
         planned || next
     }
 
-    /// [`Plant::FenceUnchecked`]: remembers what a claim takes.
+    /// Remembers what a claim takes, and which shards are taken.
     pub(super) fn notes(&self, key: &Bytes, value: &[u8]) {
+        if key.first() == Some(&(Table::Lease as u8)) {
+            self.node.leases.lock().insert(key.clone(), Bytes::copy_from_slice(value));
+        }
         if let Some(id) = id_in(key, Table::Running, RUNNING_EXECUTION_AT)
             && let Some(fence) = value.get(FENCE_AT..FENCE_AT + FENCE_BYTES).and_then(|bytes| bytes.try_into().ok())
         {

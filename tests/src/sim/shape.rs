@@ -102,8 +102,30 @@ impl Shape {
         };
         let shape = Self { owed_ready_max: [1, 4, 1_024][rng.clone().usize(0..3)], ..shape };
         // Drawn apart, so that a seed keeps what else it stands for.
-        let skewed = plant.is_none() && !shape.nodes.is_empty();
-        if skewed { shape.with_clocks(&mut rng.clone()) } else { shape }
+        match plant {
+            None => shape.with_clocks(&mut rng.clone()),
+            Some(Plant::WallClocksCompared) => shape.with_slow_clock(),
+            Some(Plant::FenceUnchecked) => shape.with_zombies(rng),
+            Some(_) => shape,
+        }
+    }
+
+    /// One executor's clock is behind all others'.
+    fn with_slow_clock(mut self) -> Self {
+        if let Some(last) = self.nodes.last_mut() {
+            last.ahead_micros = -4_000_000;
+        }
+        self
+    }
+
+    /// Nodes often hold what they do not know of, and give it back while it seems to run.
+    fn with_zombies(mut self, rng: &mut fastrand::Rng) -> Self {
+        self.faults.unknown_landed = 0.15;
+        self.faults.late_landing = 0.1;
+        self.faults.slow_commit = 0.3;
+        self.blows_every.end = Duration::from_millis(700);
+        self.drain = Duration::from_millis(rng.u64(20..=200));
+        self
     }
 
     /// Half of all runs have clocks that agree, most of the others clocks that are a little apart, and some one scheduler's that is far off.

@@ -9,6 +9,19 @@ use parking_lot::Mutex;
 use super::plant::Plant;
 use super::{Outcome, run};
 
+/// The seeds that once failed, with what each was, in the project's tree.
+pub const SEEDS_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds.txt");
+
+/// The seeds in the lines of such a file.
+///
+/// # Errors
+/// The line that begins with no seed.
+pub fn seeds_in(lines: &str) -> Result<Vec<u64>, String> {
+    let lines = lines.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let seed = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
+    lines.map(|line| seed(line).ok_or_else(|| format!("{line:?} begins with no seed"))).collect()
+}
+
 /// Which seeds to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweep {
@@ -35,6 +48,13 @@ pub struct Found {
 const FAILURES_MAX: usize = 5;
 
 impl Sweep {
+    /// Runs seeds one by one, such as those that once failed.
+    pub fn replay(seeds: &[u64]) -> Found {
+        let mut found = Found::default();
+        seeds.iter().for_each(|seed| found.add(run(*seed, None)));
+        found
+    }
+
     /// Runs them. `tell` hears how many have run, now and then.
     pub fn run(self, tell: impl Fn(u64) + Sync) -> Found {
         let next = AtomicU64::new(self.from);
@@ -66,14 +86,24 @@ impl Sweep {
 }
 
 impl Found {
-    fn add(&mut self, outcome: Outcome) {
-        self.ran += 1;
-        let counts = outcome.counts();
+    /// Adds what another sweep found.
+    pub fn join(&mut self, other: Self) {
+        self.ran += other.ran;
+        self.sum(other.counts);
+        self.failed.extend(other.failed);
+    }
+
+    fn sum(&mut self, counts: Vec<(&'static str, u64)>) {
         if self.counts.is_empty() {
             self.counts = counts;
         } else {
             self.counts.iter_mut().zip(counts).for_each(|((_, sum), (_, count))| *sum += count);
         }
+    }
+
+    fn add(&mut self, outcome: Outcome) {
+        self.ran += 1;
+        self.sum(outcome.counts());
         if outcome.violation.is_some() {
             self.failed.push(outcome);
         }
@@ -90,31 +120,33 @@ impl Outcome {
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let Self { faults, events, seen, .. } = self;
         vec![
-            ("injected conflicts", faults.conflict),
+            ("crash", events.crashes),
+            ("freeze", events.freezes),
+            ("slow commit", faults.slow_commit),
+            ("unknown commit result", faults.unknown_landed + faults.unknown_not_landed + faults.late_landing),
+            ("conflict", faults.conflict),
+            ("lost watch", faults.lost_watch),
+            ("clock step", events.clocks_set),
+            ("clock skew", events.clocks_apart),
+            ("partition of one node from the store", events.cuts),
+            ("duplicate delivery: requests replayed", events.requests_replayed),
             ("unknown results that had landed", faults.unknown_landed),
             ("unknown results that had not", faults.unknown_not_landed),
             ("commits landed late", faults.late_landed),
             ("late commits refused", faults.late_refused),
-            ("slow commits", faults.slow_commit),
             ("slow reads", faults.slow_read),
-            ("lost watches", faults.lost_watch),
             ("passing faults", faults.transient),
             ("calls of nodes cut off", faults.cut),
-            ("crashes", events.crashes),
             ("restarts", events.restarts),
             ("clean stops", events.stops),
-            ("freezes", events.freezes),
             ("freezes past the TTL", events.freezes_past_ttl),
-            ("partitions", events.cuts),
             ("partitions past the TTL", events.cuts_past_ttl),
-            ("clocks set", events.clocks_set),
-            ("clocks apart", events.clocks_apart),
             ("outages of all schedulers", events.outages),
             ("requests abandoned", events.requests_abandoned),
-            ("requests replayed", events.requests_replayed),
             ("commits", seen.commits),
             ("jobs", seen.jobs),
             ("executions ended", seen.ended),
+            ("starts at once after all faults", seen.prompt),
             ("claims", seen.claimed),
             ("retries", seen.retried),
             ("runs lost with their worker", seen.lost),

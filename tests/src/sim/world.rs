@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::backend::{Author, SignedBackend};
 use super::clock::SimClock;
 use super::model::JobModel;
+use super::pulse::Pulse;
 use super::shape::Shape;
 
 /// What a run shares.
@@ -26,6 +27,8 @@ pub struct World {
     pub clock: SimClock,
     /// The store's own handle, for what nobody in the simulation does.
     pub hub: Arc<MemoryBackend>,
+    /// What moves.
+    pub pulse: Arc<Pulse>,
     /// What the actors did.
     pub record: Mutex<Record>,
 }
@@ -194,6 +197,7 @@ impl World {
     /// A number for a new life of an actor.
     pub fn author(&self, name: String) -> Author {
         let mut record = self.record.lock();
+        self.pulse.name(&name);
         record.authors.push(name);
         Author(record.authors.len() as u32 - 1)
     }
@@ -201,7 +205,7 @@ impl World {
     /// A store handle without faults of its own, signed as the simulator's.
     pub async fn prepare(&self) -> Result<(), StoreError> {
         let author = self.author("the simulator".to_owned());
-        let store = Store::new(SignedBackend::new(self.hub.clone(), author, None));
+        let store = Store::new(SignedBackend::new(self.hub.clone(), author, self.pulse.clone(), None));
         let meta = compline_store::tables::meta::Meta {
             layout: compline_store::tables::meta::LAYOUT,
             shards: self.shape.shards,

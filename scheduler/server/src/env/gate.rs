@@ -23,6 +23,8 @@ struct Inner {
     next: u64,
     /// What wakes each task, in the order in which the tasks began.
     wakers: BTreeMap<u64, Waker>,
+    /// How many steps tasks have begun and ended.
+    steps: (u64, u64),
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,11 @@ impl Gate {
     /// Drops every task. There is no way back.
     pub fn end(&self) {
         self.set(State::Ended);
+    }
+
+    /// How many steps its tasks have begun and how many they have ended: by this whoever watches a simulation tells who spins in it.
+    pub fn steps(&self) -> (u64, u64) {
+        self.inner.lock().steps
     }
 
     fn set(&self, state: State) {
@@ -91,7 +98,12 @@ impl Place {
             inner.state
         };
         match (state, task.as_mut()) {
-            (State::Open, Some(task)) => task.as_mut().poll(context),
+            (State::Open, Some(task)) => {
+                self.gate.inner.lock().steps.0 += 1;
+                let polled = task.as_mut().poll(context);
+                self.gate.inner.lock().steps.1 += 1;
+                polled
+            }
             (State::Closed, _) | (State::Open, None) => Poll::Pending,
             (State::Ended, _) => {
                 *task = None;
@@ -137,8 +149,14 @@ mod tests {
         let task = tokio::spawn(env.gated(async move { tokio::time::sleep(second).await }));
         tokio::time::sleep(second / 2).await;
         gate.close();
+        let (begun, ended) = gate.steps();
         tokio::time::sleep(second * 9).await;
         assert!(!task.is_finished());
+        assert_eq!(
+            (gate.steps(), begun),
+            ((begun, ended), ended),
+            "every step that was begun has ended, and none was taken"
+        );
         gate.open();
         task.await.expect("the task is not cancelled");
     }

@@ -39,6 +39,8 @@ pub(super) struct Span {
     pub(super) after: Option<Timestamp>,
     /// Only slots before this.
     pub(super) until: Option<Timestamp>,
+    /// Whether that is because the job had all its runs by then: nothing moves it further.
+    pub(super) spent: bool,
 }
 
 /// A stretch ends so long after the instant that it reaches up to.
@@ -46,13 +48,21 @@ const GRAIN: Duration = Duration::from_micros(1);
 
 impl Owned {
     pub(super) fn new(model: JobModel, landed: Instant) -> Self {
-        let spans = vec![Span { model: model.clone(), after: None, until: None }];
+        let spans = vec![Span { model: model.clone(), after: None, until: None, spent: false }];
         Self { landed, state: JobState::Active, revision: 1, model, spans, states: vec![(JobState::Active, landed)] }
     }
 
-    pub(super) fn close_span(&mut self, until: Timestamp) {
-        if let Some(span) = self.spans.last_mut() {
+    fn close_span(&mut self, until: Timestamp) {
+        if let Some(span) = self.spans.last_mut().filter(|span| !span.spent) {
             span.until = Some(until);
+        }
+    }
+
+    /// The job has had all its runs with the slot before this instant.
+    pub(super) fn spend_span(&mut self, until: Timestamp) {
+        self.close_span(until);
+        if let Some(span) = self.spans.last_mut() {
+            span.spent = true;
         }
     }
 
@@ -92,7 +102,7 @@ impl Oracle {
             (Change::Resumed, JobState::Paused, JobState::Active) => {
                 let used_up = owned.model.is_used_up(starts);
                 if let Some(span) = owned.spans.last_mut().filter(|_| !used_up) {
-                    span.until = None;
+                    (span.until, span.spent) = (None, false);
                 }
                 self.newest.insert(id, mark.at);
                 self.seen.resumed += 1;
@@ -111,8 +121,9 @@ impl Oracle {
                 let legal = row.revision == owned.revision + 1 && *schedule_before == owned.model.schedule();
                 if edit.slots != owned.model.slots || edit.bounds != owned.model.bounds {
                     owned.close_span(end);
-                    let until = (before == JobState::Paused || edit.is_used_up(starts)).then_some(end);
-                    owned.spans.push(Span { model: edit.clone(), after: Some(mark.at), until });
+                    let spent = edit.is_used_up(starts);
+                    let until = (before == JobState::Paused || spent).then_some(end);
+                    owned.spans.push(Span { model: edit.clone(), after: Some(mark.at), until, spent });
                     self.newest.insert(id, mark.at);
                 }
                 owned.model = edit;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use compline_core::Timestamp;
-use compline_core::execution::State;
-use compline_core::ids::{Fence, JobId};
+use compline_core::execution::{Outcome, State};
+use compline_core::ids::{Fence, JobId, SessionId};
 use compline_store::check::Report;
 use tokio::time::Instant;
 
@@ -50,6 +50,7 @@ impl Oracle {
             .check_answers()
             .and_then(|()| self.check_accounted(self.world.clock.at(settled)))
             .and_then(|()| self.check_runs())
+            .and_then(|()| self.check_workers())
             .and_then(|()| self.check_cancel_answers())
             .and_then(|()| self.check_change_answers())
             .and_then(|()| self.check_letter_answers())
@@ -107,7 +108,10 @@ impl Oracle {
                 let cancelled = row.is_some_and(|row| matches!(row.execution.state, State::Cancelled { .. }));
                 let once = usize::from(ended) + passed_over == 1 || (cancelled && passed_over == 1);
                 ensure(once, "accounted", || {
-                    format!("the slot {at} of {job} has this execution: {row:?}, and lies in {passed_over} stretches")
+                    let (owned, starts) = (self.jobs.get(job), self.starts(*job));
+                    format!(
+                        "the slot {at} of {job} has this execution: {row:?}, and lies in {passed_over} stretches; of {starts} starts it is {owned:?}"
+                    )
                 })?;
                 slot = model.after(at);
             }
@@ -133,6 +137,32 @@ impl Oracle {
             if let Some((at, Ending::HandedBack | Ending::Reported)) = self.over.get(&run.fence) {
                 ensure(run.started <= *at, "run", || format!("{run:?} began after its fence was over"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// No more attempts at once than a node has workers. Who is told to stop before it begins needs none.
+    fn check_workers(&self) -> Checked {
+        let record = self.world.record.lock();
+        let mut changes: BTreeMap<SessionId, Vec<(Instant, i64)>> = BTreeMap::new();
+        for run in record.runs.iter().filter(|run| run.outcome != Some(Outcome::Cancelled)) {
+            let of_session = changes.entry(run.session).or_default();
+            of_session.push((run.started, 1));
+            of_session.extend(run.ended.map(|ended| (ended, -1)));
+        }
+        for (session, mut changes) in changes {
+            // At one instant, ends first.
+            changes.sort_unstable();
+            let most = changes.iter().scan(0, |under_way, (_, change)| {
+                *under_way += change;
+                Some(*under_way)
+            });
+            let node = self.actors.node(session);
+            let shape = self.world.shape.nodes.iter().find(|shape| Some(shape.name.as_str()) == node);
+            let (most, workers) = (most.max().unwrap_or(0), shape.map_or(0, |shape| shape.workers as i64));
+            ensure(most <= workers, "workers", || {
+                format!("{node:?} ran {most} attempts at once with {workers} workers")
+            })?;
         }
         Ok(())
     }

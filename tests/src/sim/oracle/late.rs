@@ -185,7 +185,7 @@ impl Oracle {
                 && let Some(owned) = self.jobs.get_mut(&job)
             {
                 // It has no slot behind this one.
-                owned.close_span(newest + Duration::from_micros(1));
+                owned.spend_span(newest + Duration::from_micros(1));
                 self.seen.used_up += 1;
             }
         }

@@ -7,6 +7,7 @@ use compline_core::execution::{Cause, Execution, Outcome, State};
 use compline_core::ids::ExecutionId;
 use compline_core::job::JobState;
 use compline_store::tables::dead::{DeadKind, DeadLetter, Place};
+use tokio::time::Instant;
 
 use super::executions::Step;
 use super::rows::Commit;
@@ -21,7 +22,7 @@ pub(super) struct Letters {
     /// Where each is said to be.
     places: BTreeMap<ExecutionId, Place>,
     /// Those that a client dropped, with when.
-    dropped: BTreeMap<ExecutionId, tokio::time::Instant>,
+    dropped: BTreeMap<ExecutionId, Vec<Instant>>,
 }
 
 impl Oracle {
@@ -36,7 +37,7 @@ impl Oracle {
     }
 
     /// A failure leaves one letter in its commit; a letter goes when its execution runs again, or when a client drops it.
-    pub(super) fn check_letters(&mut self, commit: &Commit, at: tokio::time::Instant) -> Checked {
+    pub(super) fn check_letters(&mut self, commit: &Commit, at: Instant) -> Checked {
         let failing: BTreeMap<ExecutionId, &Execution> =
             self.failing(commit).map(|execution| (execution.id, execution)).collect();
         let mut touched: BTreeSet<ExecutionId> = failing.keys().copied().collect();
@@ -74,7 +75,7 @@ impl Oracle {
         self.check_told(commit, &failing)
     }
 
-    fn check_letter_goes(&mut self, id: ExecutionId, commit: &Commit, at: tokio::time::Instant) -> Checked {
+    fn check_letter_goes(&mut self, id: ExecutionId, commit: &Commit, at: Instant) -> Checked {
         let redriven =
             commit.executions.get(&id).is_some_and(|row| matches!(row.execution.state, State::Retrying { .. }));
         if redriven {
@@ -82,7 +83,7 @@ impl Oracle {
         }
         let by = self.name(self.author(commit)?);
         let asked = by.starts_with("client") && self.world.record.lock().dropped.contains(&id);
-        self.letters.dropped.insert(id, at);
+        self.letters.dropped.entry(id).or_default().push(at);
         self.seen.dropped += 1;
         ensure(asked, "letter", || format!("{by} dropped the letter of {id}, which nobody asked for"))
     }
@@ -184,10 +185,10 @@ impl Oracle {
     /// What clients were answered about letters holds, and what failed for good is there to be looked at.
     pub(super) fn check_letter_answers(&self) -> Checked {
         for answer in &self.world.record.lock().letter_answers {
-            let by_then = |at: &tokio::time::Instant| *at <= answer.at;
+            let by_then = |at: &Instant| *at <= answer.at;
             let redriven = self.redriven.get(&answer.execution).is_some_and(|all| all.iter().any(by_then));
-            let right =
-                redriven || (answer.dropped && self.letters.dropped.get(&answer.execution).is_some_and(by_then));
+            let dropped = self.letters.dropped.get(&answer.execution).is_some_and(|all| all.iter().any(by_then));
+            let right = redriven || (answer.dropped && dropped);
             ensure(right, "letter", || format!("{answer:?} was given, and it is not so"))?;
         }
         let failed = self.executions.values().filter(|row| matches!(row.execution.state, State::Failed { .. }));

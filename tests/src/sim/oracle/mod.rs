@@ -32,6 +32,9 @@
 //! | `counters` | 10 | a bucket's open counter is the number of its executions that are not terminal |
 //! | `retained` | 10 | what has ended goes when its hour is old or its job has enough of newer ones; what is open never does; a job goes last |
 //! | `tables` | 10 | at the end of the run `compline admin check` finds nothing: no orphan, no row that contradicts another |
+//! | `prompt` | 2, 12 | when faults are over, what is due starts within 2 s |
+//! | `workers` | 8 | a node runs no more attempts at once than it has workers |
+//! | `livelock`, `endless` | | time moves on, and the run ends |
 //! | `listed` | 7 | an execution is listed in the commit that makes it, a failure in the commit that fails it |
 
 mod actors;
@@ -140,6 +143,8 @@ pub struct Seen {
     pub asked_for: u64,
     /// Schedulers that stood aside because of their clocks.
     pub stood_aside: u64,
+    /// Runs that were to start at once when faults were over, and did.
+    pub prompt: u64,
     /// Slots that were too late.
     pub skipped: u64,
     /// Those of them that went because newer ones ran, by the cap of their job.
@@ -298,6 +303,11 @@ impl Oracle {
     /// A hash of the log so far: two runs of one seed have the same.
     pub fn digest(&self) -> u64 {
         self.digest.finish()
+    }
+
+    /// The violation of a rule that is no commit's.
+    pub fn broke(&self, rule: &'static str, detail: String, at: Instant) -> Violation {
+        self.violation(Broken { rule, detail }, at)
     }
 
     fn violation(&self, Broken { rule, detail }: Broken, at: Instant) -> Violation {
