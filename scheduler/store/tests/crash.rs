@@ -16,7 +16,10 @@ use compline_store::{Store, StoreError};
 const DIRECTORY: &str = "COMPLINE_STORE_CRASH_DIRECTORY";
 const ROUND: &str = "COMPLINE_STORE_CRASH_ROUND";
 const JOURNAL_BYTES: &str = "COMPLINE_STORE_CRASH_JOURNAL_BYTES";
+const WORKERS_WANTED: &str = "COMPLINE_STORE_CRASH_WORKERS";
 const WORKERS: u32 = 4;
+/// A child that should stop by itself is not listened to for longer.
+const LINES_MAX: usize = 50_000;
 const PARTS: usize = 6;
 
 fn row(round: u32, worker: u32, number: u32, part: usize) -> Bytes {
@@ -66,7 +69,8 @@ fn writer_process() {
             nix::sys::resource::setrlimit(resource, bytes, bytes).expect("the limit is set");
         }
         let store = Store::new(backend.clone());
-        let workers = (0..WORKERS).map(|worker| write_until_stopped(store.clone(), round, worker));
+        let wanted = std::env::var(WORKERS_WANTED).ok().map(|text| text.parse().expect("a number"));
+        let workers = (0..wanted.unwrap_or(WORKERS)).map(|worker| write_until_stopped(store.clone(), round, worker));
         for error in futures::future::join_all(workers).await {
             writeln!(std::io::stderr(), "stopped {error}").expect("the parent listens");
         }
@@ -177,7 +181,9 @@ struct Stopped {
 impl Stopped {
     fn wait_for(mut child: Child) -> Self {
         let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
-        let lines: Vec<String> = lines.map_while(Result::ok).collect();
+        let lines: Vec<String> = lines.map_while(Result::ok).take(LINES_MAX).collect();
+        // It has gone by itself, or never will.
+        let _ = child.kill();
         child.wait().expect("the child is gone");
         let numbers = lines.iter().filter_map(|line| acknowledged(line));
         let acknowledged = numbers.map(|(worker, number)| (0, worker, number)).collect();
@@ -239,6 +245,42 @@ async fn a_failed_fsync_stops_the_store_for_good() {
         stopped.lines
     );
     stopped.assert_kept_in(directory.path()).await;
+}
+
+/// What a system-call trace tells of the order in which one writer's commits were written, forced to the disk and acknowledged.
+#[tokio::test]
+async fn what_is_acknowledged_was_forced_to_the_disk_before() {
+    let name = "what_is_acknowledged_was_forced_to_the_disk_before";
+    if !succeeds("strace", &["-f", "-qq", "-o", "/dev/null", "true"]) {
+        return skip(name, "it needs `strace`, and leave to trace a child");
+    }
+    let directory = tempfile::tempdir().expect("a directory is made");
+    let trace = directory.path().join("trace");
+    let calls = "trace=write,writev,pwrite64,fsync,fdatasync";
+    let traced = ["strace", "-f", "-qq", "-y", "-o", trace.to_str().expect("a path in UTF-8"), "-e", calls];
+    let mut command = Command::new(traced[0]);
+    command.args(&traced[1..]).arg(std::env::current_exe().expect("this binary has a path"));
+    command.args(["--exact", "writer_process", "--nocapture", "--test-threads=1"]);
+    command.env(DIRECTORY, directory.path().join("store")).env(ROUND, "0").env(WORKERS_WANTED, "1");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the child starts");
+    let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+    let heard = lines.map_while(Result::ok).filter(|line| acknowledged(line).is_some()).take(100).count();
+    child.kill().expect("the tracer is killed");
+    child.wait().expect("the tracer is gone");
+    let trace = std::fs::read_to_string(&trace).expect("the trace is written");
+    let (mut commits, mut is_synced) = (0, true);
+    for line in trace.lines() {
+        let in_database = line.contains("/store/db/");
+        if line.contains("write") && in_database && !line.contains("resumed") {
+            is_synced = false;
+        } else if line.contains("sync") && line.ends_with("= 0") {
+            is_synced = true;
+        } else if line.contains("\"acknowledged 0 ") {
+            assert!(is_synced, "acknowledged before it was forced to the disk: {line}");
+            commits += 1;
+        }
+    }
+    assert!(commits > 50 && heard == 100, "{commits} of {heard} acknowledgements were traced: {trace}");
 }
 
 /// A file system in memory, gone when this is.

@@ -5,6 +5,7 @@ mod cancel;
 mod changes;
 mod clock;
 mod failure;
+mod lesson;
 mod meddle;
 mod moved;
 mod nodes;
@@ -54,10 +55,8 @@ macro_rules! on_both_backends {
 pub(crate) use on_both_backends;
 
 on_both_backends!(
-    ten_executors_race_for_one_execution_and_one_claims_it,
     a_report_with_a_stale_fence_is_refused_and_changes_nothing,
     two_batches_with_stamped_keys_in_one_commit_keep_all_their_rows,
-    what_a_silent_node_held_goes_to_another,
     an_unreadable_job_keeps_only_its_own_run_from_being_given_back,
     what_failed_for_good_is_a_dead_letter_with_its_reason,
     poison_is_a_dead_letter_too,
@@ -66,19 +65,6 @@ on_both_backends!(
     a_dead_letter_outlives_its_row_and_brings_it_back,
     a_dropped_letter_leaves_the_history_as_it_is,
 );
-
-async fn ten_executors_race_for_one_execution_and_one_claims_it(world: World) {
-    let sessions = world.begin_sessions(10).await;
-    world.create(ScheduleSpec::now()).await;
-    world.tick_all(sessions[0].1).await;
-    let claims = sessions.iter().map(|(node, session)| world.claim(node, *session, 1));
-    let outcomes = futures::future::join_all(claims).await;
-    let winners: Vec<_> = outcomes.iter().filter(|outcome| !outcome.claimed.is_empty()).collect();
-    assert_eq!(winners.len(), 1, "one claim wins, and the others see no error");
-    let claimed = &winners[0].claimed[0];
-    let row = world.execution(claimed.execution.id).await;
-    assert!(matches!(&row.state, State::Running(running) if running.fence == claimed.fence), "{row:?}");
-}
 
 async fn a_report_with_a_stale_fence_is_refused_and_changes_nothing(world: World) {
     let sessions = world.begin_sessions(2).await;
@@ -151,31 +137,6 @@ async fn two_batches_with_stamped_keys_in_one_commit_keep_all_their_rows(world: 
     let order: Vec<u8> =
         rows.iter().map(|(_, ready)| ready.as_ref().expect("a readable row").execution.as_bytes()[0]).collect();
     assert_eq!(order, (0..2 * EACH).collect::<Vec<_>>(), "first in, first out");
-}
-
-async fn what_a_silent_node_held_goes_to_another(world: World) {
-    let sessions = world.begin_sessions(2).await;
-    let [(first, first_session), (second, second_session)] = &sessions[..] else { panic!("two sessions") };
-    world.create(ScheduleSpec::now()).await;
-    world.tick_all(*second_session).await;
-    let held = world.claim(first, *first_session, 1).await.claimed.remove(0);
-    world.end_session(first).await;
-    assert!(
-        world.claim(first, *first_session, 1).await.session_over,
-        "a claim of a session that is over takes nothing"
-    );
-    reap::give_back_orphans(&world.ctx).await.expect("a store");
-    let session = *first_session;
-    let left = world
-        .ctx
-        .store
-        .transact(|tx| async move { running::of_session(&tx, session, None, 10, Read::Serializable).await })
-        .await
-        .expect("a read")
-        .value;
-    assert!(left.is_empty(), "the dead session holds nothing any more");
-    let taken = world.claim(second, *second_session, 1).await.claimed.remove(0);
-    assert_eq!((taken.execution.id, taken.execution.attempt_number()), (held.execution.id, 2));
 }
 
 async fn an_unreadable_job_keeps_only_its_own_run_from_being_given_back(world: World) {

@@ -154,6 +154,34 @@ fn what_somebody_asks_for_waits_where_a_slot_would_be_dropped() {
 }
 
 #[test]
+fn what_is_redriven_waits_where_a_slot_would_be_dropped() {
+    for overlap in [Overlap::Skip, Overlap::BufferOne] {
+        let mut player = Player::new("* * * * *", Misfire::default(), overlap);
+        player.now = at(60);
+        player.tick();
+        let redriven = player.live[0];
+        player.now = at(119);
+        player.fail_and_redrive(redriven);
+        // By the time that a tick comes the next slot is live.
+        player.due.remove(&(at(119), redriven));
+        player.now = at(120);
+        player.tick();
+        player.due.insert((at(119), redriven));
+        let second = player.live[0];
+        player.tick();
+        player.now = at(180);
+        player.tick();
+        assert!(
+            matches!(player.executions[&redriven].state, State::Waiting { .. }),
+            "no slot takes its place: {overlap:?}"
+        );
+        player.finish(second, None);
+        player.tick();
+        assert_eq!(player.live, [redriven]);
+    }
+}
+
+#[test]
 fn a_slot_that_takes_a_place_is_not_counted_twice() {
     let mut player = Player::new("* * * * *", Misfire::default(), Overlap::BufferOne);
     player.job.bounds.max_runs = Some(3);

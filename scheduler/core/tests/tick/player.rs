@@ -208,11 +208,23 @@ impl Player {
         }
     }
 
-    /// A live execution ends, or fails and waits for another try. As complete does, whoever ends one wakes the first that waits.
+    /// A live execution ends, or fails and waits for another try.
     pub fn finish(&mut self, id: ExecutionId, retry: Option<Timestamp>) {
+        self.end(id, if retry.is_some() { Outcome::TimedOut } else { Outcome::Ok }, retry);
+    }
+
+    /// A live execution fails for good, and its owner wants another try.
+    pub fn fail_and_redrive(&mut self, id: ExecutionId) {
+        self.end(id, Outcome::TimedOut, None);
+        let again = self.executions[&id].apply(&Event::Redrive { at: self.now }).expect("it failed");
+        self.due.insert((self.now, id));
+        self.executions.insert(id, again);
+    }
+
+    /// As complete does, whoever ends one wakes the first that waits.
+    fn end(&mut self, id: ExecutionId, outcome: Outcome, retry: Option<Timestamp>) {
         self.claim(id);
         let State::Running(running) = &self.executions[&id].state else { return };
-        let outcome = if retry.is_some() { Outcome::TimedOut } else { Outcome::Ok };
         let finish = Finish {
             fence: running.fence,
             started_at: self.now,

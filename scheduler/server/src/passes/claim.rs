@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use compline_core::execution::{Event, Execution, State};
-use compline_core::ids::{ClaimId, ExecutionId, Fence, SessionId, TaskDigest};
+use compline_core::ids::{ClaimId, ExecutionId, Fence, JobId, SessionId, TaskDigest};
 use compline_core::job::JobState;
 use compline_store::backend::Read;
 use compline_store::tables::queue::{self, Part, Ready, ZONE_DEFAULT};
@@ -12,7 +12,7 @@ use compline_store::tables::{execution, job, running, session};
 use compline_store::{Stamp, StoreError, TransactOptions, Tx};
 
 use super::parts::LaneParts;
-use super::{BATCH_MAX, overlap};
+use super::{BATCH_MAX, overlap, readable_jobs};
 use crate::ctx::{Ctx, ParsedJob};
 
 /// How many rows that cannot be taken a claim steps over in one part.
@@ -85,8 +85,7 @@ async fn claim_once(
                 return Ok((ClaimOutcome { session_over: true, ..ClaimOutcome::default() }, Vec::new()));
             }
             if tx.maybe_committed() {
-                let taken = already_taken(ctx, &tx, request).await?;
-                if !taken.is_empty() {
+                if let Some(taken) = already_taken(ctx, &tx, request).await? {
                     return Ok((ClaimOutcome { claimed: taken, ..ClaimOutcome::default() }, Vec::new()));
                 }
             }
@@ -107,9 +106,9 @@ async fn claim_once(
     Ok(outcome)
 }
 
-/// What an earlier run of this claim took, if it was committed after all.
-async fn already_taken(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>) -> Result<Vec<Claimed>, StoreError> {
-    let mut taken = Vec::new();
+/// What an earlier run of this claim took; `None`: it was not committed. What of that cannot be read is left where it is, and counted.
+async fn already_taken(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>) -> Result<Option<Vec<Claimed>>, StoreError> {
+    let (mut taken, mut committed) = (Vec::new(), false);
     let mut last = None;
     loop {
         // Serializable: an earlier run that lands only now must make this one conflict.
@@ -119,15 +118,19 @@ async fn already_taken(ctx: &Ctx, tx: &Tx, request: &ClaimRequest<'_>) -> Result
         let rows: Vec<_> = rows.into_iter().filter_map(|(_, row)| ctx.readable(row)).collect();
         let ours: Vec<_> = rows.iter().filter(|row| row.claim == request.claim).collect();
         let ids: Vec<ExecutionId> = ours.iter().map(|row| row.execution).collect();
+        committed |= !ours.is_empty();
         let executions = execution::get_many(tx, &ids, Read::Serializable).await?;
+        let executions = executions.into_iter().map(|row| ctx.readable(row).flatten().map(|row| row.execution));
+        let executions: Vec<_> = executions.collect();
+        let job_ids: Vec<JobId> = executions.iter().flatten().map(|execution| execution.job).collect();
+        let mut jobs = readable_jobs(ctx, tx, &job_ids).await?.into_iter();
         for (row, execution) in ours.into_iter().zip(executions) {
-            let Some(execution) = execution?.map(|row| row.execution) else { continue };
-            let Some(job_row) = job::get(tx, execution.job, Read::Snapshot).await? else { continue };
-            let job = ctx.jobs.parsed(execution.job, &job_row)?;
+            let Some(execution) = execution else { continue };
+            let Some(job) = jobs.next().flatten() else { continue };
             taken.push(Claimed { execution, fence: row.fence, job });
         }
     }
-    Ok(taken)
+    Ok(committed.then_some(taken))
 }
 
 type Taken = (ClaimOutcome, Vec<u16>);
