@@ -298,7 +298,7 @@ fn draw_misfire(rng: &mut fastrand::Rng) -> Misfire {
     let deadline = Duration::from_millis(*pick(rng, &[1_500, 4_000, 15_000, 3_600_000, 3_600_000]));
     let policy =
         *pick(rng, &[MisfirePolicy::RunAll, MisfirePolicy::RunAll, MisfirePolicy::RunLatest, MisfirePolicy::Skip]);
-    Misfire { policy, deadline, cap: *pick(rng, &[1, 2, 1_000, 1_000]) }
+    Misfire { policy, deadline, cap: *pick(rng, &[1, 1, 2, 1_000]) }
 }
 
 fn pick<'a, T>(rng: &mut fastrand::Rng, of: &'a [T]) -> &'a T {

@@ -18,13 +18,19 @@ type Hook = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
 pub struct Meddled {
     inner: Arc<dyn Backend>,
     hook: Hook,
+    is_after: bool,
     conflicts: Arc<AtomicU32>,
 }
 
 impl Meddled {
     /// Lets `hook` happen just before the first commit.
     pub fn new(inner: Arc<dyn Backend>, hook: BoxFuture<'static, ()>) -> Arc<Self> {
-        Arc::new(Self { inner, hook: Arc::new(Mutex::new(Some(hook))), conflicts: Arc::default() })
+        Arc::new(Self { inner, hook: Arc::new(Mutex::new(Some(hook))), is_after: false, conflicts: Arc::default() })
+    }
+
+    /// Lets `hook` happen just after the first commit, whose result is not told.
+    pub fn unknown(inner: Arc<dyn Backend>, hook: BoxFuture<'static, ()>) -> Arc<Self> {
+        Arc::new(Self { inner, hook: Arc::new(Mutex::new(Some(hook))), is_after: true, conflicts: Arc::default() })
     }
 
     /// How many commits conflicted.
@@ -39,7 +45,12 @@ impl Backend for Meddled {
     }
 
     fn begin(&self) -> Box<dyn Transaction> {
-        Box::new(Between { inner: self.inner.begin(), hook: self.hook.clone(), conflicts: self.conflicts.clone() })
+        Box::new(Between {
+            inner: self.inner.begin(),
+            hook: self.hook.clone(),
+            is_after: self.is_after,
+            conflicts: self.conflicts.clone(),
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -50,6 +61,7 @@ impl Backend for Meddled {
 struct Between {
     inner: Box<dyn Transaction>,
     hook: Hook,
+    is_after: bool,
     conflicts: Arc<AtomicU32>,
 }
 
@@ -102,6 +114,11 @@ impl Transaction for Between {
     async fn commit(&self) -> Result<Option<Versionstamp>, StoreError> {
         let hook = self.hook.lock().take();
         if let Some(hook) = hook {
+            if self.is_after {
+                self.inner.commit().await?;
+                hook.await;
+                return Err(StoreError::CommitUnknown("its answer was lost".into()));
+            }
             hook.await;
         }
         let committed = self.inner.commit().await;

@@ -174,3 +174,26 @@ async fn ready_rows_that_cannot_be_read_do_not_stand_in_the_way() {
     assert_eq!(claimed, good, "one at a time, each behind rows that cannot be read");
     assert!(world.ctx.metrics.unreadable_in("ready") > 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_run_again_leaves_alone_what_it_took_and_cannot_read() {
+    let world = World::memory().await;
+    let sessions = world.begin_sessions(1).await;
+    let (node, session) = &sessions[0];
+    let (bad, good) = (world.create(ScheduleSpec::now()).await, world.create(ScheduleSpec::now()).await);
+    world.tick_all(*session).await;
+    // It lands, and before it is run again the row of one of the jobs is another version's.
+    let (key, store) = (job::key(world.execution(bad).await.job), world.ctx.store.clone());
+    let spoil = async move {
+        let key = &key;
+        let spoilt = store.transact(|tx| async move {
+            tx.set(key.clone(), Bytes::from_static(&[UNKNOWN, 1, 2]));
+            Ok(())
+        });
+        spoilt.await.expect("a store");
+    };
+    let ctx = world.unanswered(Box::pin(spoil)).await;
+    let claimed = world.claim_by(&ctx, node, *session, 2).await.claimed;
+    assert_eq!(claimed.iter().map(|claimed| claimed.execution.id).collect::<Vec<_>>(), [good], "and takes no other");
+    assert!(ctx.metrics.unreadable_in("job") > 0, "it is counted");
+}

@@ -85,12 +85,21 @@ impl World {
 
     /// Another way to the same store, on which `hook` happens just before the next commit.
     pub async fn meddled(&self, hook: BoxFuture<'static, ()>) -> (Arc<Ctx>, Arc<Meddled>) {
+        let meddled = Meddled::new(self.backend.clone().expect("a backend of its own"), hook);
+        (self.by_way_of(meddled.clone()).await, meddled)
+    }
+
+    /// Another way to the same store, whose next commit lands without an answer; then `hook` happens.
+    pub async fn unanswered(&self, hook: BoxFuture<'static, ()>) -> Arc<Ctx> {
+        self.by_way_of(Meddled::unknown(self.backend.clone().expect("a backend of its own"), hook)).await
+    }
+
+    async fn by_way_of(&self, meddled: Arc<Meddled>) -> Arc<Ctx> {
         let env = self.ctx.env.clone();
         // What the context itself asks of the store is no business of the hook's.
         let mut ctx = Ctx::open(self.ctx.store.clone(), env, Arc::new(Metrics::default())).await.expect("a store");
-        let meddled = Meddled::new(self.backend.clone().expect("a backend of its own"), hook);
-        ctx.store = Store::new(meddled.clone());
-        (Arc::new(ctx), meddled)
+        ctx.store = Store::new(meddled);
+        Arc::new(ctx)
     }
 
     /// Ticks the shard of a job at an instant, by way of this context.
@@ -207,6 +216,11 @@ impl World {
     }
 
     pub async fn claim(&self, node: &str, session: SessionId, limit: usize) -> ClaimOutcome {
+        self.claim_by(&self.ctx, node, session, limit).await
+    }
+
+    /// A claim by way of this context.
+    pub async fn claim_by(&self, ctx: &Ctx, node: &str, session: SessionId, limit: usize) -> ClaimOutcome {
         let parts = (0..self.ctx.partitions).collect();
         let lanes = [LaneParts { lane: "default".to_owned(), parts }];
         let request = ClaimRequest {
@@ -218,7 +232,7 @@ impl World {
             claim: ClaimId::new(self.ctx.env.random_u128()),
             can_run: &|_| true,
         };
-        claim(&self.ctx, &request).await.expect("a claim sees no error")
+        claim(ctx, &request).await.expect("a claim sees no error")
     }
 
     pub async fn execution(&self, id: ExecutionId) -> Execution {
