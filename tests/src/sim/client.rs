@@ -74,10 +74,8 @@ pub(super) async fn ask(
     for repeat in 0..REPEATS_MAX {
         // As in the API, each request makes a job of its own, and the key decides whether it is the one.
         let model = JobModel { created_at: ctx.env.now(), ..model.clone() };
-        if model.first().is_none() {
-            // Its last slot is over by now, and the API would refuse it.
-            return None;
-        }
+        // Once its last slot is over the API would refuse it.
+        model.first()?;
         let id = JobId::new(model.created_at, ctx.env.random_u128());
         world.record.lock().asked.insert(id, model.clone());
         let new = match new_job(id, &model, key) {
@@ -100,9 +98,8 @@ pub(super) async fn ask(
             }
             Err(_) => world.record.lock().events.requests_abandoned += 1,
         }
-        if key.is_none() {
-            return None;
-        }
+        // Without a key a repeat would be another job.
+        key?;
     }
     None
 }

@@ -84,10 +84,10 @@ async fn claim_once(
             if !session::is_current(&tx, request.node, request.session).await? {
                 return Ok((ClaimOutcome { session_over: true, ..ClaimOutcome::default() }, Vec::new()));
             }
-            if tx.maybe_committed() {
-                if let Some(taken) = already_taken(ctx, &tx, request).await? {
-                    return Ok((ClaimOutcome { claimed: taken, ..ClaimOutcome::default() }, Vec::new()));
-                }
+            if tx.maybe_committed()
+                && let Some(taken) = already_taken(ctx, &tx, request).await?
+            {
+                return Ok((ClaimOutcome { claimed: taken, ..ClaimOutcome::default() }, Vec::new()));
             }
             take(ctx, &tx, request, limit).await
         })

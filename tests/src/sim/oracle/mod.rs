@@ -36,6 +36,9 @@
 //! | `workers` | 8 | a node runs no more attempts at once than it has workers |
 //! | `livelock`, `endless` | | time moves on, and the run ends |
 //! | `listed` | 7 | an execution is listed in the commit that makes it, a failure in the commit that fails it |
+//!
+//! Promise 6 (state and effects through the host), the sandbox's part of 8, and 9 (tenants) have no rule: the simulated tasks use no host, and one
+//! tenant owns all jobs.
 
 mod actors;
 mod cancels;
