@@ -25,7 +25,7 @@ use compline_server::passes::complete::Reported;
 use compline_server::passes::{complete, reap};
 use compline_store::backend::Read;
 use compline_store::tables::queue::{Part, Ready};
-use compline_store::tables::{execution, job, running};
+use compline_store::tables::{execution, job};
 use failure::{
     a_dead_letter_outlives_its_row_and_brings_it_back, a_dropped_letter_leaves_the_history_as_it_is,
     a_redriven_execution_keeps_its_id_and_history_and_begins_anew, poison_is_a_dead_letter_too,
