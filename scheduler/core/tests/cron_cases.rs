@@ -55,6 +55,43 @@ fn fault(case: &Case) -> Option<String> {
     }
 }
 
+/// One test for each case, so that each can be found by its id.
+macro_rules! by_id {
+    ($($name:ident: $id:literal, $count:literal;)+) => {
+        $(#[test]
+        fn $name() {
+            let cases: Vec<_> = cases().into_iter().filter(|case| case.case == $id).collect();
+            assert_eq!(cases.len(), $count, "the lists of {}", $id);
+            for case in &cases {
+                assert_eq!(fault(case), None, "{} {:?} [{}] after {}", case.case, case.cron, case.zone, case.after);
+            }
+        })+
+
+        /// How many lists the tests above are about.
+        const BY_ID: usize = 0 $(+ $count)+;
+    };
+}
+
+by_id! {
+    c01_weekday_numbers: "C01", 6;
+    c03_a_star_with_a_step_in_a_day_field: "C03", 4;
+    c04_steps: "C04", 9;
+    c05_ranges_that_wrap_are_refused: "C05", 5;
+    c06_last_days_nearest_weekdays_and_nth_weekdays: "C06", 7;
+    c08_dates_that_never_come_are_refused: "C08", 5;
+    c09_seconds_and_years: "C09", 7;
+    c10_malformed_texts_are_refused: "C10", 49;
+    c11_tolerant_forms_and_macros: "C11", 8;
+    c13_the_hour_that_new_york_skips: "C13", 7;
+    c14_the_hour_that_comes_twice: "C14", 6;
+    c16_cairos_midnight_jump: "C16", 4;
+    c17_midnight_jumps_of_history_and_changed_plans: "C17", 8;
+    c19_the_day_that_apia_left_out: "C19", 3;
+    c20_odd_offsets: "C20", 3;
+    c22_ramadan_and_fresh_zone_data: "C22", 5;
+    c25_exactly_on_the_instant_and_parts_of_a_second: "C25", 5;
+}
+
 #[test]
 fn every_case_is_answered_right() {
     let cases = cases();
@@ -62,6 +99,7 @@ fn every_case_is_answered_right() {
         .iter()
         .filter_map(|case| fault(case).map(|fault| format!("{} {:?} [{}] {fault}", case.case, case.cron, case.zone)))
         .collect();
+    assert_eq!(cases.len(), BY_ID, "each list has a test of its own");
     assert!(cases.len() >= 141, "cases are missing: only {}", cases.len());
     assert!(faults.is_empty(), "{} of {} cases are wrong:\n{}", faults.len(), cases.len(), faults.join("\n"));
 }

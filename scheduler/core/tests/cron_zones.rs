@@ -95,9 +95,9 @@ struct Walk {
 }
 
 impl Walk {
-    /// Two days on both sides of a change, by the minute; by the second where the change or the clock is not on a minute.
+    /// Three days on both sides of a change, of which the outer ones only feed the memory, by the minute; by the second where the change or the clock is not on a minute.
     fn around(zone: &TimeZone, change: i64) -> Self {
-        let reach = 2 * DAY;
+        let reach = 3 * DAY;
         let odd = [change, offset(zone, change - 1), offset(zone, change)].iter().any(|seconds| seconds % MINUTE != 0);
         let step = if odd { 1 } else { MINUTE };
         let from = (change - reach).div_euclid(step) * step;
