@@ -275,7 +275,7 @@ async fn what_is_acknowledged_was_forced_to_the_disk_before() {
             is_synced = false;
         } else if line.contains("sync") && line.ends_with("= 0") {
             is_synced = true;
-        } else if line.contains("\"acknowledged 0 ") {
+        } else if line.contains("\"acknowledged \"") {
             assert!(is_synced, "acknowledged before it was forced to the disk: {line}");
             commits += 1;
         }
