@@ -89,9 +89,9 @@ impl Oracle {
         ensure(self.jobs.contains_key(&job) && left.is_none(), "retained", || {
             format!("{job} was removed, and this is left of it: {left:?}")
         })?;
-        let newest = self.newest.get(&job).copied();
         let over = self.state_of(job) == Some(JobState::Deleted) || self.is_used_up(job);
-        let to_come = newest.zip(self.model(job)).and_then(|(newest, model)| model.after(newest)).filter(|_| !over);
+        // Past what has its execution already, or lies in a stretch that is accounted for.
+        let to_come = self.model(job).filter(|_| !over).and_then(|model| self.to_come(job, &model));
         ensure(to_come.is_none(), "retained", || format!("{job} was removed, and {to_come:?} is to come"))?;
         self.seen.forgotten += 1;
         Ok(())

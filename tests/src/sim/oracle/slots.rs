@@ -110,7 +110,7 @@ impl Oracle {
     }
 
     /// The slot that a job's schedule comes to next.
-    fn to_come(&self, job: JobId, model: &JobModel) -> Option<Timestamp> {
+    pub(super) fn to_come(&self, job: JobId, model: &JobModel) -> Option<Timestamp> {
         let mut slot = match self.newest.get(&job) {
             Some(newest) => model.after(*newest),
             None => model.first(),
