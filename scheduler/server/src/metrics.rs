@@ -223,9 +223,10 @@ impl Metrics {
     }
 
     /// A tick committed.
-    pub fn ticked(&self, queued: usize, ended: usize) {
+    pub fn ticked(&self, queued: usize, ended: usize, set_aside: usize) {
         self.queued.inc_by(queued as u64);
         self.ended_unrun.inc_by(ended as u64);
+        self.owed.inc_by(set_aside as u64);
     }
 
     /// A row could not be read.

@@ -93,7 +93,7 @@ async fn what_is_owed_can_be_cancelled_and_given_back(world: World) {
         world.tick_all(session).await;
         let rows = [Due { at: slot, execution: id, job }];
         let ticked = tick(&world.ctx, session, id.shard(), ByTime::Due, &rows, slot + LATE).await.expect("a tick");
-        assert_eq!((ticked.queued, ticked.owed.len()), (0, 1));
+        assert_eq!((ticked.queued, ticked.set_aside, ticked.owed.len()), (0, 1, 1));
         let State::Owed(owed) = world.execution(id).await.state else { panic!("not set aside") };
         assert_eq!((&*owed.lane, owed.due, owed.again), ("default", slot, false));
         both.push((id, job, slot));

@@ -27,6 +27,8 @@ pub struct Ticked {
     pub queued: usize,
     /// How many ended without having run.
     pub ended: usize,
+    /// How many executions were found late, and set aside.
+    pub set_aside: usize,
     /// The lanes to which something is owed now that was due.
     pub owed: BTreeSet<String>,
     /// The slots planned next, and the rows that are left to the next pass.
@@ -51,6 +53,7 @@ pub async fn tick(
     for batch in batches {
         total.queued += batch.queued;
         total.ended += batch.ended;
+        total.set_aside += batch.set_aside;
         total.owed.extend(batch.owed);
         total.planned.extend(batch.planned);
         total.lost |= batch.lost;
@@ -82,7 +85,8 @@ async fn tick_batch(
             write(ctx, &tx, from, &plan, &seen).await
         })
         .await?;
-    ctx.metrics.ticked(committed.value.queued, committed.value.ended);
+    let Ticked { queued, ended, set_aside, .. } = committed.value;
+    ctx.metrics.ticked(queued, ended, set_aside);
     Ok(committed.value)
 }
 
@@ -181,6 +185,7 @@ async fn write(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, plan: &Plan, seen: &Seen) -
             Action::Owe(execution) => {
                 put_owed(tx, execution, &parsed.job.lane)?;
                 ticked.owed.insert(parsed.job.lane.clone());
+                ticked.set_aside += 1;
                 continue;
             }
             Action::Queue { execution, advance } => {
