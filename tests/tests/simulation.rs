@@ -99,3 +99,37 @@ fn a_run_without_end_names_who_goes_on() {
     assert_eq!(violation.rule, "endless");
     assert!(violation.detail.contains("what befalls scheduler-0"), "{violation}");
 }
+
+/// An edit, a pause or a deletion and a pass that does not see it: each pair by itself, for owners do nothing else then.
+#[test]
+fn an_edit_that_a_tick_does_not_see_is_found() {
+    let rule = rule_that_finds(Plant::EditUnseenByTick);
+    assert!(["one-per-slot", "next-slot"].contains(&rule), "{rule}");
+}
+
+#[test]
+fn a_pause_that_a_tick_does_not_see_is_found() {
+    let rule = rule_that_finds(Plant::PauseUnseenByTick);
+    assert!(["paused", "one-per-slot", "next-slot"].contains(&rule), "{rule}");
+}
+
+#[test]
+fn a_deletion_that_a_claim_does_not_see_is_found() {
+    assert_eq!(rule_that_finds(Plant::DeleteUnseenByClaim), "paused");
+}
+
+#[test]
+fn a_deletion_that_a_completion_does_not_see_is_found() {
+    let rule = rule_that_finds(Plant::DeleteUnseenByComplete);
+    assert!(["cancel", "machine"].contains(&rule), "{rule}");
+}
+
+#[test]
+fn a_trigger_that_a_tick_counts_away_is_found() {
+    assert_eq!(rule_that_finds(Plant::TriggerUncountedByTick), "counters");
+}
+
+#[test]
+fn a_scheduler_that_ticks_by_older_zone_data_is_found() {
+    assert_eq!(rule_that_finds(Plant::ZonesIgnored), "zones");
+}

@@ -215,6 +215,10 @@ fn of_mark(mark: &Mark) -> Line {
             Some(format!("until then its schedule was `{text}`{zone}"))
         }
         Change::Paused | Change::Resumed | Change::Deleted => None,
+        Change::Rezoned { zones, slot_before } => {
+            let before = instant::format(slot_before.to_utc());
+            Some(format!("zone data {zones} came, and its next slot, until then {before}, was planned anew"))
+        }
     };
     Line { first: mark.at, last: mark.at, slots: 0, uncounted: false, verdict, lag_max: None, detail, note: None }
 }

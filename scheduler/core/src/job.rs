@@ -11,6 +11,7 @@ use crate::Timestamp;
 use crate::ids::{ExecutionId, JobId, TaskDigest, TenantId};
 use crate::schedule::ScheduleSpec;
 use crate::schedule::retry::RetryRule;
+use crate::schedule::zone::ZoneVersion;
 
 /// A job as it is stored. A new revision of it is a new value of the same row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -239,6 +240,10 @@ pub struct JobRun {
     pub paused_from: Option<Timestamp>,
     /// Slots that were cancelled ahead of their time, of which some may still be to come: they have an execution already and get no other.
     pub taken: Vec<Timestamp>,
+    /// The next slot is the first one after this; `None`: the first one of all.
+    pub planned_after: Option<Timestamp>,
+    /// The zone data that the next slot was planned by; none of a schedule that follows no zone.
+    pub zones: ZoneVersion,
 }
 
 /// A planned slot and where it stands.

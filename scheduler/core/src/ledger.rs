@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::schedule::ScheduleSpec;
+use crate::schedule::zone::ZoneVersion;
 
 /// Why a slot did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,12 +23,22 @@ pub enum SkipReason {
     Quota,
     /// Something of ours failed.
     Error,
+    /// By newer zone data its time was over already when that data came.
+    ZoneData,
 }
 
 impl SkipReason {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Misfire, Self::Overlap, Self::Paused, Self::Ended, Self::Edited, Self::Quota, Self::Error];
+    pub const ALL: [Self; 8] = [
+        Self::Misfire,
+        Self::Overlap,
+        Self::Paused,
+        Self::Ended,
+        Self::Edited,
+        Self::Quota,
+        Self::Error,
+        Self::ZoneData,
+    ];
 
     /// The word that answers, metrics and filters use.
     pub const fn as_str(self) -> &'static str {
@@ -39,6 +50,7 @@ impl SkipReason {
             Self::Edited => "edited",
             Self::Quota => "quota",
             Self::Error => "error",
+            Self::ZoneData => "zone_data",
         }
     }
 
@@ -52,11 +64,12 @@ impl SkipReason {
             Self::Edited => "the job was edited meanwhile",
             Self::Quota => "a quota was used up",
             Self::Error => "the scheduler failed",
+            Self::ZoneData => "newer zone data moved it to before the moment at which that data came",
         }
     }
 }
 
-/// What an owner did to a job.
+/// What happened to a job: what its owner did, or what newer zone data did to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// Stopped its schedule.
@@ -70,6 +83,13 @@ pub enum Change {
     },
     /// Ended it.
     Deleted,
+    /// Nothing: newer zone data came, and moved its next slot.
+    Rezoned {
+        /// The version of that data.
+        zones: ZoneVersion,
+        /// The slot that was planned until then.
+        slot_before: Timestamp,
+    },
 }
 
 impl Change {
@@ -80,6 +100,7 @@ impl Change {
             Self::Resumed => "resumed",
             Self::Edited { .. } => "edited",
             Self::Deleted => "deleted",
+            Self::Rezoned { .. } => "rezoned",
         }
     }
 }

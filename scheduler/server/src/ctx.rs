@@ -1,10 +1,13 @@
 //! What every pass needs: the store and what holds for all of it, the clock, and parsed jobs.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::{Arc, Weak};
 
+use compline_core::Timestamp;
 use compline_core::ids::{JobId, ShardCount};
 use compline_core::job::Job;
+use compline_core::schedule::zone::ZoneData;
 use compline_core::schedule::{Schedule, ScheduleError, ScheduleKind, ScheduleSpec};
 use compline_core::timetable::Timetable;
 use compline_store::tables::job::JobRow;
@@ -14,9 +17,10 @@ use parking_lot::Mutex;
 
 use crate::env::Env;
 use crate::fleet::Fleet;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, STRETCH_COUNTED_MAX};
 use crate::passes::owed::OwedRoom;
 use crate::passes::retain::Retention;
+use crate::passes::rezone::Newer;
 
 /// How many shards a new store gets.
 pub const SHARDS_DEFAULT: u16 = 16;
@@ -42,6 +46,8 @@ pub struct Ctx {
     pub metrics: Arc<Metrics>,
     /// How long history is kept.
     pub retention: Retention,
+    /// What is known of zone data that is newer than this node's.
+    pub newer_zones: Newer,
     /// What this process sees of all nodes.
     pub fleet: Fleet,
     /// The room that lanes have for what is owed.
@@ -54,6 +60,7 @@ impl Ctx {
         let first =
             Meta { layout: meta::LAYOUT, shards: SHARDS_DEFAULT, partitions: PARTITIONS_DEFAULT, incarnation: 1 };
         let first = &first;
+        let jobs = JobCache::by(env.zones().clone());
         let meta = store.transact(|tx| async move { meta::get_or_init(&tx, first).await }).await?.value;
         Ok(Self {
             store,
@@ -61,9 +68,10 @@ impl Ctx {
             shards: ShardCount::new(meta.shards),
             partitions: meta.partitions.max(1),
             incarnation: meta.incarnation,
-            jobs: JobCache::default(),
+            jobs,
             metrics,
             retention: Retention::default(),
+            newer_zones: Newer::default(),
             fleet: Fleet::default(),
             owed_room: OwedRoom::default(),
         })
@@ -73,6 +81,12 @@ impl Ctx {
     #[must_use]
     pub fn keeping(self, retention: Retention) -> Self {
         Self { retention, ..self }
+    }
+
+    /// A definition, ready for use here.
+    pub fn parse(&self, job: Job) -> Result<ParsedJob, ScheduleError> {
+        let schedule = Arc::new(job.schedule.parse_by(self.env.zones())?);
+        Ok(ParsedJob { job, schedule })
     }
 
     /// A row, unless it cannot be read: then it stops itself, not its neighbours, and is counted.
@@ -96,10 +110,16 @@ pub struct ParsedJob {
 }
 
 impl ParsedJob {
-    /// Parses what needs it.
+    /// Parses what needs it, by the zone data that is built in.
     pub fn new(job: Job) -> Result<Self, ScheduleError> {
         let schedule = Arc::new(Schedule::try_from(job.schedule.clone())?);
         Ok(Self { job, schedule })
+    }
+
+    /// How many slots lie in `from..until`, up to [`STRETCH_COUNTED_MAX`].
+    pub fn slots_between(&self, from: Timestamp, until: Timestamp) -> u64 {
+        let slots = iter::successors(self.timetable().at_or_after(from), |slot| self.timetable().after(*slot));
+        slots.take_while(|slot| *slot < until).take(STRETCH_COUNTED_MAX).count() as u64
     }
 
     /// Its slots.
@@ -112,6 +132,7 @@ impl ParsedJob {
 /// Parsed cron schedules, each once for all jobs that spell it alike: text, zone and rules at clock changes.
 #[derive(Debug, Default)]
 struct Schedules {
+    zones: ZoneData,
     known: HashMap<ScheduleSpec, Weak<Schedule>>,
     /// When so many are known, those that no job uses any more are forgotten.
     sweep_at: usize,
@@ -123,12 +144,12 @@ impl Schedules {
     fn parsed(&mut self, spec: &ScheduleSpec) -> Result<Arc<Schedule>, ScheduleError> {
         // The others hold an instant of their own, and nothing that it would pay to share.
         if spec.kind != ScheduleKind::Cron {
-            return spec.parse().map(Arc::new);
+            return spec.parse_by(&self.zones).map(Arc::new);
         }
         if let Some(known) = self.known.get(spec).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let schedule = Arc::new(spec.parse()?);
+        let schedule = Arc::new(spec.parse_by(&self.zones)?);
         if self.known.len() >= self.sweep_at.max(SCHEDULES_SWEEP_MIN) {
             self.known.retain(|_, schedule| schedule.strong_count() > 0);
             self.sweep_at = self.known.len() * 2;
@@ -155,6 +176,11 @@ struct Generations {
 const GENERATION_JOBS_MAX: usize = 50_000;
 
 impl JobCache {
+    /// A cache that reads schedules by this zone data.
+    pub fn by(zones: ZoneData) -> Self {
+        Self { generations: Mutex::default(), schedules: Mutex::new(Schedules { zones, ..Schedules::default() }) }
+    }
+
     /// The parsed definition of a row, from the cache if it has this revision.
     pub fn parsed(&self, id: JobId, row: &JobRow) -> Result<Arc<ParsedJob>, StoreError> {
         if let Some(parsed) = self.lookup(id, row.revision) {

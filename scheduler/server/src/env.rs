@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::Timestamp;
+use compline_core::schedule::zone::ZoneData;
 use parking_lot::Mutex;
 
 pub use course::{Course, DISBELIEF, Reading, STEP_MAX, Verdict};
@@ -60,6 +61,7 @@ pub struct Env {
     course: Arc<Mutex<Course>>,
     random: Arc<Mutex<fastrand::Rng>>,
     gate: Option<Arc<Gate>>,
+    zones: Arc<ZoneData>,
 }
 
 impl Env {
@@ -75,7 +77,13 @@ impl Env {
     }
 
     fn with(clock: Arc<dyn Clock>, random: fastrand::Rng) -> Self {
-        let env = Self { clock, course: Arc::default(), random: Arc::new(Mutex::new(random)), gate: None };
+        let env = Self {
+            clock,
+            course: Arc::default(),
+            random: Arc::new(Mutex::new(random)),
+            gate: None,
+            zones: Arc::default(),
+        };
         // The first reading is believed, so it is taken at once: a step before anybody asks is a step too.
         env.now();
         env
@@ -84,6 +92,16 @@ impl Env {
     /// The same, with a gate that every task of the node passes through: by it the whole node is stopped or ended, as a process would be.
     pub fn behind(self, gate: Arc<Gate>) -> Self {
         Self { gate: Some(gate), ..self }
+    }
+
+    /// The same, with other zone data than what is built in.
+    pub fn by_zones(self, zones: ZoneData) -> Self {
+        Self { zones: Arc::new(zones), ..self }
+    }
+
+    /// The zone data that schedules are read by.
+    pub fn zones(&self) -> &ZoneData {
+        &self.zones
     }
 
     /// What a node spawns, behind its gate if it has one.

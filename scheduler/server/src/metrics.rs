@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use compline_core::execution::Outcome;
+use compline_core::explain::LATE_FROM;
 use compline_core::ids::ShardId;
+use compline_core::ledger::SkipReason;
 use compline_store::Store;
 use hdrhistogram::Histogram as Lags;
 use parking_lot::Mutex;
@@ -60,12 +62,33 @@ enum Answer {
     Refused,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabels {
+    start: &'static str,
+}
+
+const ON_TIME: &str = "on_time";
+const LATE: &str = "late";
+
+/// Slots that will not run, by why.
+pub type Skipped = BTreeMap<SkipReason, u64>;
+
+/// Of one stretch of slots that do not run no more are counted: counting takes time.
+pub const STRETCH_COUNTED_MAX: usize = 1_000;
+
 /// The registry and what is in it.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     queued: Counter,
     ended_unrun: Counter,
+    slots_skipped: Family<ReasonLabels, Counter>,
+    first_starts: Family<StartLabels, Counter>,
     claimed: Counter,
     attempts: Family<OutcomeLabels, Counter>,
     attempts_recorded: Counter,
@@ -89,6 +112,8 @@ pub struct Metrics {
     pub sessions_ended: Counter,
     /// Shards that this node ticks.
     pub shards_held: Gauge,
+    /// 1 while the store has seen newer zone data than this node's.
+    pub zone_data_outdated: Gauge,
     clock_offset: Family<NodeLabels, Gauge<f64, AtomicU64>>,
     clock_error: Family<NodeLabels, Gauge<f64, AtomicU64>>,
 }
@@ -104,6 +129,8 @@ impl Default for Metrics {
             registry: Mutex::new(Registry::with_prefix("compline")),
             queued: Counter::default(),
             ended_unrun: Counter::default(),
+            slots_skipped: Family::default(),
+            first_starts: Family::default(),
             claimed: Counter::default(),
             attempts: Family::default(),
             attempts_recorded: Counter::default(),
@@ -121,6 +148,7 @@ impl Default for Metrics {
             queued_by_shard: Family::default(),
             sessions_ended: Counter::default(),
             shards_held: Gauge::default(),
+            zone_data_outdated: Gauge::default(),
             clock_offset: Family::default(),
             clock_error: Family::default(),
         };
@@ -157,12 +185,46 @@ impl Default for Metrics {
             let help = "Wall clock less believed time; 0 while the wall clock is believed";
             registry.register("clock_doubt_seconds", help, metrics.clock_doubt.clone());
         }
+        metrics.register_slots();
         metrics.register_fleet();
         metrics
     }
 }
 
 impl Metrics {
+    fn register_slots(&self) {
+        // Each is there from the beginning, so that a rate can be taken of the first one too.
+        for reason in SkipReason::ALL {
+            drop(self.slots_skipped.get_or_create(&ReasonLabels { reason: reason.as_str() }));
+        }
+        for start in [ON_TIME, LATE] {
+            drop(self.first_starts.get_or_create(&StartLabels { start }));
+        }
+        let mut registry = self.registry.lock();
+        let help = format!("Slots that do not run, by reason; of one stretch {STRETCH_COUNTED_MAX} at the most");
+        registry.register("slots_skipped", help, self.slots_skipped.clone());
+        let help = format!("First attempts that began; late: over {} s after the promised start", LATE_FROM.as_secs());
+        registry.register("executions_started", help, self.first_starts.clone());
+    }
+
+    /// Slots will not run.
+    pub fn skipped(&self, skipped: &Skipped) {
+        for (reason, count) in skipped {
+            self.slots_skipped.get_or_create(&ReasonLabels { reason: reason.as_str() }).inc_by(*count);
+        }
+    }
+
+    /// How many slots did not run for a reason.
+    pub fn skipped_for(&self, reason: SkipReason) -> u64 {
+        self.slots_skipped.get_or_create(&ReasonLabels { reason: reason.as_str() }).get()
+    }
+
+    /// How many executions began on time, and how many late.
+    pub fn first_starts(&self) -> (u64, u64) {
+        let count = |start| self.first_starts.get_or_create(&StartLabels { start }).get();
+        (count(ON_TIME), count(LATE))
+    }
+
     fn register_fleet(&self) {
         let mut registry = self.registry.lock();
         registry.register("sessions_ended", "Sessions of dead nodes that this node ended", self.sessions_ended.clone());
@@ -172,6 +234,8 @@ impl Metrics {
             self.queued_by_shard.clone(),
         );
         registry.register("shards_held", "Shards that this node ticks", self.shards_held.clone());
+        let help = "1 while the store has seen newer time-zone data: this node does not tick jobs that follow a zone";
+        registry.register("zone_data_outdated", help, self.zone_data_outdated.clone());
         registry.register(
             "clock_offset_seconds",
             "How far a node's clock is ahead of the majority's, or of this node's while fewer than three agree",
@@ -249,8 +313,12 @@ impl Metrics {
         self.claimed.inc_by(executions as u64);
     }
 
-    /// An attempt started.
-    pub fn started(&self, lag: Duration, owed: bool) {
+    /// An attempt started: of what was owed or not, the first one of its execution or another.
+    pub fn started(&self, lag: Duration, owed: bool, first: bool) {
+        if first {
+            let start = if lag > LATE_FROM { LATE } else { ON_TIME };
+            self.first_starts.get_or_create(&StartLabels { start }).inc();
+        }
         let (histogram, lags) =
             if owed { (&self.owed_start_lag, &self.owed_lags) } else { (&self.start_lag, &self.lags) };
         histogram.observe(lag.as_secs_f64());

@@ -14,6 +14,8 @@
 //! 0x09    job run    job id                                         next slot, starts   create, tick, edits    tick, edits, api
 //! 0x0a    tenant job tenant 0 job id                                -                   create                 api
 //! 0x0c    finished   hour (u32), job id                             -                   tick, edits, delete    retention
+//! 0x0d    zones      none, or shard                                 newest zone data;    nodes' starts; rezone  tick, edits, rezone,
+//!                                                                   how far followed    pass, edits            every node
 //! 0x10    execution  shard, execution id                            the instance        create, trigger, tick, everybody
 //!                                                                                       claim, complete, reap,
 //!                                                                                       cancel, edits
@@ -89,6 +91,7 @@ tables! {
     JobRun = 0x09,
     TenantJob = 0x0a,
     Finished = 0x0c,
+    Zones = 0x0d,
     Execution = 0x10,
     Log = 0x11,
     Bucket = 0x12,
@@ -139,6 +142,7 @@ impl Table {
             Self::JobRun => "job run",
             Self::TenantJob => "tenant job",
             Self::Finished => "finished",
+            Self::Zones => "zones",
             Self::Execution => "execution",
             Self::Log => "log",
             Self::Bucket => "bucket",

@@ -86,8 +86,8 @@ pub(super) fn sign(transaction: &dyn Transaction, author: Author) {
 impl Transaction for Signed {
     async fn get_many(&self, keys: &[Bytes], read: Read) -> Result<Vec<Option<Bytes>>, StoreError> {
         self.pulse.call(self.author)?;
-        let read = self.mutant.as_ref().map_or(read, |mutant| mutant.read_of(keys, read));
-        let mut values = self.inner.get_many(keys, read).await?;
+        let asked = self.mutant.as_ref().map_or(read, |mutant| mutant.read_of(keys, read));
+        let mut values = self.inner.get_many(keys, asked).await?;
         if let Some(mutant) = &self.mutant {
             mutant.after_get(keys, &mut values, read);
         }
@@ -118,7 +118,10 @@ impl Transaction for Signed {
     }
 
     fn add(&self, key: Bytes, delta: i64) {
-        self.writes().add(key, delta);
+        match &self.mutant {
+            Some(mutant) if mutant.withholds_add(&key, delta) => self.wrote.store(true, Ordering::Relaxed),
+            _ => self.writes().add(key, delta),
+        }
     }
 
     fn set_stamped_key(&self, key: Vec<u8>, stamp_at: usize, value: Bytes) {
@@ -133,7 +136,9 @@ impl Transaction for Signed {
     }
 
     fn add_read_conflict(&self, begin: Bytes, end: Bytes) {
-        self.inner.add_read_conflict(begin, end);
+        if !self.mutant.as_ref().is_some_and(|mutant| mutant.overlooks(&begin)) {
+            self.inner.add_read_conflict(begin, end);
+        }
     }
 
     fn add_write_conflict(&self, begin: Bytes, end: Bytes) {
@@ -146,8 +151,11 @@ impl Transaction for Signed {
 
     async fn commit(&self) -> Result<Option<Versionstamp>, StoreError> {
         self.pulse.call(self.author)?;
-        if self.mutant.as_ref().is_some_and(|mutant| mutant.spins(&self.pulse)) {
-            return Err(StoreError::Conflict);
+        if let Some(mutant) = &self.mutant {
+            if mutant.spins(&self.pulse) {
+                return Err(StoreError::Conflict);
+            }
+            mutant.before_commit(&*self.inner).await?;
         }
         if self.wrote.load(Ordering::Relaxed) {
             sign(&*self.inner, self.author);

@@ -36,6 +36,8 @@ pub async fn befall(
             continue;
         }
         if tokio::time::timeout_at(until, tokio::time::sleep(pause)).await.is_err() {
+            // The newest data comes to every node in the end: as long as schedulers have older data, zoned jobs rest.
+            node.bring_up_to_date().await;
             return node;
         }
         let long = between(&mut rng, shape.beat, shape.session_ttl * 3);

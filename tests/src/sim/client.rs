@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::ids::JobId;
-use compline_server::ctx::{Ctx, ParsedJob};
+use compline_server::ctx::Ctx;
 use compline_server::env::{Clock, Env};
 use compline_server::metrics::Metrics;
 use compline_server::ops::create::{Created, NewJob, create_job};
@@ -23,6 +23,7 @@ const REPEATS_MAX: u32 = 20;
 
 /// Makes a client's requests, spread over the active part of the run.
 pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, mut rng: fastrand::Rng) {
+    let data = world.shape.client_data(number);
     let ctx = match open(&world, number, backend, rng.u64(..)).await {
         Ok(ctx) => ctx,
         Err(error) => return world.record.lock().broken.push(format!("client-{number} could not begin: {error}")),
@@ -31,7 +32,7 @@ pub async fn run(world: Arc<World>, number: usize, backend: Arc<MemoryBackend>, 
     let end = world.clock.now() + world.shape.active;
     for request in 0..world.shape.requests {
         tokio::time::sleep(pause.mul_f64(rng.f64() * 1.8)).await;
-        let model = JobModel::draw(&mut rng, world.clock.now(), end);
+        let model = JobModel { data, ..JobModel::draw(&mut rng, world.clock.now(), end) };
         let key = rng.bool().then(|| format!("client-{number} request-{request}"));
         let patience = Duration::from_millis(rng.u64(1..=2_000));
         let crowd = key.is_none() && !matches!(model.slots, Slots::Cron { .. }) && rng.u8(0..4) == 0;
@@ -57,8 +58,9 @@ pub(super) async fn open(
     backend: Arc<MemoryBackend>,
     seed: u64,
 ) -> Result<Ctx, compline_store::StoreError> {
-    let author = world.author(format!("client-{number}"));
-    let env = Env::injected(Arc::new(world.clock), seed);
+    let data = world.shape.client_data(number);
+    let author = world.author(format!("client-{number}"), data);
+    let env = Env::injected(Arc::new(world.clock), seed).by_zones(data.zones());
     let store = Store::new(SignedBackend::new(backend, author, world.pulse.clone(), None));
     Ctx::open(store, env, Arc::new(Metrics::default())).await
 }
@@ -78,7 +80,7 @@ pub(super) async fn ask(
         model.first()?;
         let id = JobId::new(model.created_at, ctx.env.random_u128());
         world.record.lock().asked.insert(id, model.clone());
-        let new = match new_job(id, &model, key) {
+        let new = match new_job(ctx, id, &model, key) {
             Ok(new) => new,
             Err(error) => {
                 world.record.lock().broken.push(format!("{:?} is refused: {error}", model.slots));
@@ -104,7 +106,12 @@ pub(super) async fn ask(
     None
 }
 
-fn new_job(id: JobId, model: &JobModel, key: Option<&str>) -> Result<NewJob, compline_core::schedule::ScheduleError> {
+fn new_job(
+    ctx: &Ctx,
+    id: JobId,
+    model: &JobModel,
+    key: Option<&str>,
+) -> Result<NewJob, compline_core::schedule::ScheduleError> {
     let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [7; 32] });
-    Ok(NewJob { job: ParsedJob::new(model.job(id))?, paused: false, idempotency })
+    Ok(NewJob { job: ctx.parse(model.job(id))?, paused: false, idempotency })
 }

@@ -28,6 +28,7 @@ pub mod runner;
 pub mod shape;
 pub mod sweep;
 pub mod world;
+pub mod zones;
 
 use std::sync::{Arc, mpsc};
 use std::thread;

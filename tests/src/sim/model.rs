@@ -13,6 +13,7 @@ use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
 
 use super::shape::{LANE, LANE_APART};
+use super::zones::{Data, ZONE};
 
 /// A job as its client means it.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,8 @@ pub struct JobModel {
     pub bounds: Bounds,
     /// Whether a task is told of executions that failed for good.
     pub tells: bool,
+    /// The zone data that its slots are counted by, if it follows a zone.
+    pub data: Data,
 }
 
 /// When a job runs.
@@ -44,12 +47,14 @@ pub enum Slots {
     Now,
     /// At one instant.
     Once(Timestamp),
-    /// At these seconds of these minutes of every hour.
+    /// At these seconds of these minutes of every hour, by the clock of [`ZONE`] or by UTC.
     Cron {
         /// Sorted.
         seconds: Vec<u32>,
         /// Sorted.
         minutes: Vec<u32>,
+        /// By the zone's.
+        zoned: bool,
     },
 }
 
@@ -115,6 +120,7 @@ impl JobModel {
                     ],
                 )
             },
+            data: Data::Old,
             splay: Duration::ZERO,
             bounds: Bounds::default(),
             tells: rng.u8(0..3) == 0,
@@ -137,6 +143,7 @@ impl JobModel {
             splay: Duration::ZERO,
             bounds: Bounds::default(),
             tells: false,
+            data: Data::Old,
         }
     }
 
@@ -189,9 +196,10 @@ impl JobModel {
         match &self.slots {
             Slots::Now => ScheduleSpec::now(),
             Slots::Once(at) => ScheduleSpec::once(at.to_string()),
-            Slots::Cron { seconds, minutes } => {
+            Slots::Cron { seconds, minutes, zoned } => {
                 let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-                ScheduleSpec::cron(format!("{} {} * * * *", list(seconds), list(minutes)))
+                let cron = ScheduleSpec::cron(format!("{} {} * * * *", list(seconds), list(minutes)));
+                ScheduleSpec { time_zone: zoned.then(|| ZONE.to_owned()), ..cron }
             }
         }
     }
@@ -205,6 +213,11 @@ impl JobModel {
         }
     }
 
+    /// Whether its slots depend on zone data.
+    pub fn is_zoned(&self) -> bool {
+        matches!(self.slots, Slots::Cron { zoned: true, .. })
+    }
+
     /// The slot that follows an instant.
     pub fn after(&self, instant: Timestamp) -> Option<Timestamp> {
         let from = match self.bounds.starts_at {
@@ -212,7 +225,7 @@ impl JobModel {
             Some(start) if start > instant => start.saturating_sub(INSTANT),
             _ => instant,
         };
-        self.slots.after(from).filter(|slot| self.bounds.ends_at.is_none_or(|end| *slot <= end))
+        self.slots.after(from, self.ahead()).filter(|slot| self.bounds.ends_at.is_none_or(|end| *slot <= end))
     }
 
     /// Whether it has no slot left once so many were admitted.
@@ -222,7 +235,12 @@ impl JobModel {
 
     /// How long the due times of a slot may be spread behind it: no further than to the slot that the schedule has next, within bounds or not.
     pub fn window(&self, slot: Timestamp) -> Duration {
-        self.slots.after(slot).map_or(self.splay, |next| self.splay.min(next.saturating_since(slot)))
+        self.slots.after(slot, self.ahead()).map_or(self.splay, |next| self.splay.min(next.saturating_since(slot)))
+    }
+
+    /// How many seconds its zone is ahead of UTC.
+    fn ahead(&self) -> i64 {
+        if self.is_zoned() { self.data.ahead() } else { 0 }
     }
 }
 
@@ -233,22 +251,36 @@ impl Slots {
         let from = rng.u32(0..every);
         let seconds: Vec<u32> = (from..60).step_by(every as usize).collect();
         let minute = |at: Timestamp| at.timestamp().div_euclid(60);
-        let mut minutes: Vec<u32> =
-            (minute(now)..=minute(end.max(now))).map(|minute| minute.rem_euclid(60) as u32).collect();
+        let active = (minute(now)..=minute(end.max(now))).map(|minute| minute.rem_euclid(60) as u32);
+        // Drawn apart, so that a seed keeps what else it stands for.
+        let mut apart = rng.clone();
+        let zoned = apart.u8(0..3) == 0;
+        // By the old data it runs in some of the minutes, by the new data in others, or in the same.
+        let of_zone = |minute: u32| match apart.u8(0..3) {
+            0 => vec![minute + Data::Old.minutes_ahead()],
+            1 => vec![minute + Data::New.minutes_ahead()],
+            _ => vec![minute + Data::Old.minutes_ahead(), minute + Data::New.minutes_ahead()],
+        };
+        let mut minutes: Vec<u32> = match zoned {
+            true => active.flat_map(of_zone).map(|minute| minute % 60).collect(),
+            false => active.collect(),
+        };
         minutes.sort_unstable();
         minutes.dedup();
-        Self::Cron { seconds, minutes }
+        Self::Cron { seconds, minutes, zoned }
     }
 
-    /// The instant of the schedule that follows another.
-    fn after(&self, instant: Timestamp) -> Option<Timestamp> {
-        let Self::Cron { seconds, minutes } = self else { return None };
-        let after = instant.timestamp();
+    /// The instant of the schedule that follows another, in a zone so many seconds ahead of UTC.
+    fn after(&self, instant: Timestamp, ahead: i64) -> Option<Timestamp> {
+        let Self::Cron { seconds, minutes, .. } = self else { return None };
+        let after = instant.timestamp() + ahead;
         let hour = after.div_euclid(HOUR) * HOUR;
         let offsets =
             minutes.iter().flat_map(|minute| seconds.iter().map(move |second| i64::from(minute * 60 + second)));
         let this_hour = offsets.clone().map(|offset| hour + offset).find(|slot| *slot > after);
-        this_hour.or_else(|| offsets.map(|offset| hour + HOUR + offset).next()).map(Timestamp::from_unix_seconds)
+        this_hour
+            .or_else(|| offsets.map(|offset| hour + HOUR + offset).next())
+            .map(|slot| Timestamp::from_unix_seconds(slot - ahead))
     }
 }
 

@@ -11,6 +11,7 @@ use compline_server::passes::owed::OwedRoom;
 use compline_store::Store;
 use compline_store::backend::memory::MemoryBackend;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::SignedBackend;
@@ -19,6 +20,7 @@ use super::plant::{MutantNode, Plant};
 use super::runner::SimRunner;
 use super::shape::{NodeShape, Shape};
 use super::world::World;
+use super::zones::Data;
 
 /// A node and the life that it has now.
 pub struct SimNode {
@@ -36,6 +38,7 @@ struct Life {
     gate: Arc<Gate>,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    data: Data,
 }
 
 impl SimNode {
@@ -56,7 +59,8 @@ impl SimNode {
     pub fn start(&mut self) {
         self.lives += 1;
         let name = format!("{} (life {})", self.shape.name, self.lives);
-        let author = self.world.author(name.clone());
+        let data = self.world.shape.node_data(self.world.clock.into_run(Instant::now()));
+        let author = self.world.author(name.clone(), data);
         let backend = self.world.hub.handle();
         let gate = Arc::new(Gate::default());
         self.world.pulse.gate(name, gate.clone());
@@ -64,7 +68,7 @@ impl SimNode {
         let store =
             Store::new(SignedBackend::new(backend.clone(), author, self.world.pulse.clone(), self.mutant.clone()));
         let clock = Arc::new(NodeClock::new(self.world.clock.ahead_by(self.shape.ahead_micros)));
-        let env = Env::injected(clock.clone(), self.rng.u64(..)).behind(gate.clone());
+        let env = Env::injected(clock.clone(), self.rng.u64(..)).by_zones(data.zones()).behind(gate.clone());
         let runner = SimRunner::new(self.world.clone(), self.rng.fork());
         let config = self.config();
         let (world, stopped) = (self.world.clone(), stop.clone());
@@ -86,7 +90,7 @@ impl SimNode {
         };
         let outer = Env::injected(Arc::new(self.world.clock), 0).behind(gate.clone());
         let task = tokio::spawn(outer.gated(live));
-        self.life = Some(Life { backend, clock, gate, stop, task });
+        self.life = Some(Life { backend, clock, gate, stop, task, data });
     }
 
     fn config(&self) -> NodeConfig {
@@ -143,6 +147,15 @@ impl SimNode {
     pub fn set_clock_off(&self, by: TimeDelta) {
         if let Some(life) = &self.life {
             life.clock.set_off(by);
+        }
+    }
+
+    /// Begins another life, if this one has older zone data than it would have.
+    pub async fn bring_up_to_date(&mut self) {
+        let data = self.world.shape.node_data(self.world.clock.into_run(Instant::now()));
+        if self.life.as_ref().is_some_and(|life| life.data < data) {
+            self.stop().await;
+            self.start();
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use compline_core::Timestamp;
 use compline_core::execution::State;
 use compline_core::ids::{ExecutionId, JobId, TenantId};
-use compline_server::ctx::{Ctx, ParsedJob};
+use compline_server::ctx::Ctx;
 use compline_server::env::Clock;
 use compline_server::ops::cancel::{CancelError, CancelRequest, cancel};
 use compline_server::ops::change::{Change, ChangeError, JobRequest, change};
@@ -54,7 +54,9 @@ impl Owner<'_> {
         let id = jobs[rng.usize(0..jobs.len())];
         let Some(model) = self.world.record.lock().asked.get(&id).cloned() else { return };
         let recurs = matches!(model.slots, Slots::Cron { .. });
+        let acts = self.world.shape.acts;
         let kind = match rng.u8(0..20) {
+            _ if !acts.is_empty() => acts[rng.usize(0..acts.len())],
             0..=3 => return self.cancel_some(id, &model, rng).await,
             16..=19 => return self.mourn(rng).await,
             4..=6 if recurs => Kind::Pause,
@@ -64,6 +66,9 @@ impl Owner<'_> {
             13 => Kind::Delete { stop_running: rng.bool() },
             _ => Kind::Trigger,
         };
+        if matches!(kind, Kind::Pause | Kind::Resume | Kind::Edit) && !recurs {
+            return;
+        }
         let keyed = matches!(kind, Kind::Trigger | Kind::Backfill) || rng.bool();
         let key = keyed.then_some(number);
         let edited = (kind == Kind::Edit).then(|| edited(&model, self.world, rng));
@@ -152,7 +157,7 @@ impl Owner<'_> {
         definition.schedule = edited.schedule();
         edited.lane.clone_into(&mut definition.lane);
         (definition.splay, definition.bounds) = (edited.splay, edited.bounds);
-        let new = ParsedJob::new(definition).map_err(|_| ChangeError::Unknown)?;
+        let new = self.ctx.parse(definition).map_err(|_| ChangeError::Unknown)?;
         change(self.ctx, request, Change::Edit { base: row.revision, new: &new }).await.map(|_| (None, 0))
     }
 

@@ -11,7 +11,7 @@ use compline_core::execution::State;
 use compline_core::ids::{ExecutionId, SessionId};
 use compline_server::env::Clock;
 use compline_store::backend::memory::MemoryBackend;
-use compline_store::backend::{Backend, RangeQuery, Read};
+use compline_store::backend::{Backend, RangeQuery, Read, Transaction};
 use compline_store::keys::Table;
 use compline_store::tables::{execution, session};
 use compline_store::{StoreError, Versionstamp};
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use super::backend::{Author, sign};
 use super::clock::SimClock;
 use super::pulse::Pulse;
+use super::world::Kind;
 
 /// A planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -38,12 +39,61 @@ pub enum Plant {
     NeverWaits,
     /// A call of the store does not come back.
     NeverReturns,
+    /// tick does not ask whether the store has seen newer zone data.
+    ZonesIgnored,
+    /// tick's commit depends neither on the jobs nor on the due rows that it read; owners edit.
+    EditUnseenByTick,
+    /// The same; owners pause and resume.
+    PauseUnseenByTick,
+    /// claim's commit does not depend on the jobs that it read; owners delete.
+    DeleteUnseenByClaim,
+    /// complete's commit does not depend on the executions that it read; owners delete, and have stopped what runs.
+    DeleteUnseenByComplete,
+    /// tick counts what it opens and ends by reading the counter and writing it again; owners trigger.
+    TriggerUncountedByTick,
 }
 
 impl Plant {
+    /// Whether newer zone data is to come while it is planted.
+    pub fn wants_newer_zones(self) -> bool {
+        self == Self::ZonesIgnored
+    }
+
     /// Whether the fault is in nodes that run tasks; otherwise it is in those that tick.
     pub fn is_in_executors(self) -> bool {
-        matches!(self, Self::FenceUnchecked | Self::ClaimForgotten)
+        match self {
+            Self::FenceUnchecked | Self::ClaimForgotten | Self::DeleteUnseenByClaim | Self::DeleteUnseenByComplete => {
+                true
+            }
+            Self::NextSlotApart
+            | Self::LeaseUnread
+            | Self::WallClocksCompared
+            | Self::NeverWaits
+            | Self::NeverReturns
+            | Self::ZonesIgnored
+            | Self::EditUnseenByTick
+            | Self::PauseUnseenByTick
+            | Self::TriggerUncountedByTick => false,
+        }
+    }
+
+    /// What owners do to their jobs while it is planted; anything, if that has nothing to do with it.
+    pub fn acts(self) -> &'static [Kind] {
+        match self {
+            Self::FenceUnchecked
+            | Self::NextSlotApart
+            | Self::ClaimForgotten
+            | Self::LeaseUnread
+            | Self::WallClocksCompared
+            | Self::NeverWaits
+            | Self::NeverReturns
+            | Self::ZonesIgnored => &[],
+            Self::EditUnseenByTick => &[Kind::Edit],
+            Self::PauseUnseenByTick => &[Kind::Pause, Kind::Resume],
+            Self::DeleteUnseenByClaim => &[Kind::Delete { stop_running: false }],
+            Self::DeleteUnseenByComplete => &[Kind::Delete { stop_running: true }],
+            Self::TriggerUncountedByTick => &[Kind::Trigger],
+        }
     }
 }
 
@@ -98,6 +148,8 @@ pub(super) struct Mutant {
     store: Arc<MemoryBackend>,
     /// What is to be written apart.
     withheld: Mutex<Vec<(Bytes, Bytes)>>,
+    /// What is to be added to counters.
+    added: Mutex<Vec<(Bytes, i64)>>,
     /// Fences that this transaction takes, without their stamps.
     taken: Mutex<Vec<(ExecutionId, [u8; FENCE_BYTES])>>,
     /// Whether it has read anything yet.
@@ -110,27 +162,32 @@ pub(super) struct Mutant {
 
 impl Mutant {
     pub(super) fn new(node: Arc<MutantNode>, store: Arc<MemoryBackend>) -> Self {
-        let (withheld, taken) = Default::default();
+        let (withheld, added, taken) = Default::default();
         let (read, ticks, looked) = Default::default();
-        Self { node, store, withheld, taken, read, ticks, looked }
+        Self { node, store, withheld, added, taken, read, ticks, looked }
     }
 
     pub(super) fn reset(&self) {
         self.withheld.lock().clear();
+        self.added.lock().clear();
         self.taken.lock().clear();
         self.looked.store(false, Ordering::Relaxed);
         self.read.store(false, Ordering::Relaxed);
         self.ticks.store(false, Ordering::Relaxed);
     }
 
-    /// [`Plant::LeaseUnread`]: a tick's commit does not depend on its lease.
+    /// What a read is made instead: [`Plant::LeaseUnread`]: a tick's commit does not depend on its lease;
+    /// [`Plant::DeleteUnseenByComplete`]: executions are read so that nobody conflicts.
     pub(super) fn read_of(&self, keys: &[Bytes], read: Read) -> Read {
-        let lease = matches!(keys, [key] if key.first() == Some(&(Table::Lease as u8)));
-        if !self.read.swap(true, Ordering::Relaxed) && lease && self.node.plant == Plant::LeaseUnread {
-            self.ticks.store(true, Ordering::Relaxed);
-            return Read::Snapshot;
-        }
-        read
+        let lease = matches!(keys, [key] if is_of(key, Table::Lease));
+        let ticks = !self.read.swap(true, Ordering::Relaxed) && lease;
+        self.ticks.fetch_or(ticks, Ordering::Relaxed);
+        let overlooked = match self.node.plant {
+            Plant::LeaseUnread => ticks,
+            Plant::DeleteUnseenByComplete => keys.iter().all(|key| is_of(key, Table::Execution)),
+            _ => false,
+        };
+        if overlooked { Read::Snapshot } else { read }
     }
 
     /// [`Plant::NeverWaits`] and [`Plant::NeverReturns`]: whether a commit is refused.
@@ -148,24 +205,55 @@ impl Mutant {
         self.node.plant == Plant::NeverWaits
     }
 
-    fn patch_leases_and_beats(&self, keys: &[Bytes], values: &mut [Option<Bytes>]) {
+    /// What a fault shows instead of leases, beats and the store's zone data.
+    fn patch_what_tells_of_nodes(&self, keys: &[Bytes], values: &mut [Option<Bytes>]) {
+        let ticks = self.ticks.load(Ordering::Relaxed);
         for (key, value) in keys.iter().zip(values) {
-            let is = |table: Table| key.first() == Some(&(table as u8));
             match (self.node.plant, &value) {
-                (Plant::LeaseUnread, _) if is(Table::Lease) && self.ticks.load(Ordering::Relaxed) => {
+                (Plant::LeaseUnread, _) if is_of(key, Table::Lease) && ticks => {
                     *value = self.node.leases.lock().get(key).cloned().or(value.take());
                 }
-                (Plant::WallClocksCompared, Some(beat)) if is(Table::Beat) => {
+                (Plant::WallClocksCompared, Some(beat)) if is_of(key, Table::Beat) => {
                     *value = self.node.seen_beat(key, beat).or(value.take());
                 }
+                (Plant::ZonesIgnored, Some(_)) if is_of(key, Table::Zones) && ticks => *value = None,
                 _ => {}
             }
         }
     }
 
+    /// What a commit is not to depend on.
+    pub(super) fn overlooks(&self, begin: &[u8]) -> bool {
+        match self.node.plant {
+            Plant::EditUnseenByTick | Plant::PauseUnseenByTick => is_of(begin, Table::Job) || is_of(begin, Table::Due),
+            Plant::DeleteUnseenByClaim => is_of(begin, Table::Job),
+            _ => false,
+        }
+    }
+
+    /// [`Plant::TriggerUncountedByTick`]: a counter is not added to yet.
+    pub(super) fn withholds_add(&self, key: &Bytes, delta: i64) -> bool {
+        let counts = self.node.plant == Plant::TriggerUncountedByTick && is_of(key, Table::Bucket);
+        if counts {
+            self.added.lock().push((key.clone(), delta));
+        }
+        counts
+    }
+
+    /// [`Plant::TriggerUncountedByTick`]: counters are read, and written again.
+    pub(super) async fn before_commit(&self, transaction: &dyn Transaction) -> Result<(), StoreError> {
+        let added = std::mem::take(&mut *self.added.lock());
+        for (key, delta) in added {
+            let before = self.store.begin().get_many(std::slice::from_ref(&key), Read::Snapshot).await?.pop().flatten();
+            let before = before.and_then(|value| value[..].try_into().ok()).map_or(0, i64::from_le_bytes);
+            transaction.set(key, Bytes::copy_from_slice(&(before + delta).to_le_bytes()));
+        }
+        Ok(())
+    }
+
     /// [`Plant::FenceUnchecked`]: what was read shows the fence that the node got.
     pub(super) fn after_get(&self, keys: &[Bytes], values: &mut [Option<Bytes>], read: Read) {
-        self.patch_leases_and_beats(keys, values);
+        self.patch_what_tells_of_nodes(keys, values);
         let completes = read == Read::Serializable && !self.looked.load(Ordering::Relaxed);
         if self.node.plant != Plant::FenceUnchecked || !completes {
             return;
@@ -201,7 +289,7 @@ impl Mutant {
         if self.node.plant != Plant::NextSlotApart {
             return false;
         }
-        let table = |table: Table| key.first() == Some(&(table as u8));
+        let table = |table: Table| is_of(key, table);
         let planned = table(Table::Execution)
             && execution::decode(key, value).is_ok_and(|row| matches!(row.execution.state, State::Pending { .. }));
         let next = [Table::Due, Table::JobRun, Table::History, Table::AllRuns].into_iter().any(table);
@@ -257,6 +345,10 @@ impl Mutant {
         }
         Ok(stamp)
     }
+}
+
+fn is_of(key: &[u8], table: Table) -> bool {
+    key.first() == Some(&(table as u8))
 }
 
 fn id_in(key: &[u8], table: Table, at: usize) -> Option<ExecutionId> {

@@ -9,6 +9,8 @@ use compline_server::passes::retain::Retention;
 use compline_store::backend::memory::Faults;
 
 use super::plant::Plant;
+use super::world::Kind;
+use super::zones::Data;
 
 /// The lane that every executor serves.
 pub const LANE: &str = "default";
@@ -53,6 +55,10 @@ pub struct Shape {
     pub active: Duration,
     /// How much of what was owed a lane takes at once.
     pub owed_ready_max: usize,
+    /// What owners do to their jobs; anything if it is empty.
+    pub acts: &'static [Kind],
+    /// How far into the run newer zone data comes, and which clients have it from the beginning.
+    pub newer_zones: Option<(Duration, Vec<bool>)>,
     /// How long executions are kept after their hour, and how many of a job.
     pub retention: Retention,
 }
@@ -93,6 +99,8 @@ impl Shape {
             outage: draw_outage(rng, plant),
             active: Duration::from_secs(rng.u64(20..=60)),
             owed_ready_max: 0,
+            acts: plant.map_or(&[], Plant::acts),
+            newer_zones: None,
             retention: Retention {
                 age: Duration::from_millis(rng.u64(0..=15_000)),
                 runs_per_job: [2, 10, 10_000][rng.usize(0..3)],
@@ -102,6 +110,7 @@ impl Shape {
         };
         let shape = Self { owed_ready_max: [1, 4, 1_024][rng.clone().usize(0..3)], ..shape };
         // Drawn apart, so that a seed keeps what else it stands for.
+        let shape = shape.with_zones(&mut rng.clone(), plant);
         match plant {
             None => shape.with_clocks(&mut rng.clone()),
             Some(Plant::WallClocksCompared) => shape.with_slow_clock(),
@@ -126,6 +135,28 @@ impl Shape {
         self.blows_every.end = Duration::from_millis(700);
         self.drain = Duration::from_millis(rng.u64(20..=200));
         self
+    }
+
+    /// In half of all runs newer zone data comes; now and then a client has it before all others.
+    fn with_zones(mut self, rng: &mut fastrand::Rng, plant: Option<Plant>) -> Self {
+        if plant.is_none_or(Plant::wants_newer_zones) && (plant.is_some() || rng.bool()) {
+            let from = self.active.mul_f64(rng.f64());
+            let early = (0..self.clients).map(|_| rng.u8(0..4) == 0).collect();
+            self.newer_zones = Some((from, early));
+        }
+        self
+    }
+
+    /// The zone data of a node whose life begins now.
+    pub fn node_data(&self, into_run: Duration) -> Data {
+        let newer = self.newer_zones.as_ref().is_some_and(|(from, _)| into_run >= *from);
+        if newer { Data::New } else { Data::Old }
+    }
+
+    /// The zone data of a client.
+    pub fn client_data(&self, number: usize) -> Data {
+        let newer = self.newer_zones.as_ref().is_some_and(|(_, early)| early.get(number) == Some(&true));
+        if newer { Data::New } else { Data::Old }
     }
 
     /// Half of all runs have clocks that agree, most of the others clocks that are a little apart, and some one scheduler's that is far off.

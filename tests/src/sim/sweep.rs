@@ -161,6 +161,7 @@ impl Outcome {
             ("planned slots taken back", seen.withdrawn),
             ("executions asked for", seen.asked_for),
             ("schedulers stood aside for their clocks", seen.stood_aside),
+            ("planned slots that newer zone data moved", seen.rezoned),
             ("slots skipped", seen.skipped),
             ("slots skipped by a cap", seen.skipped_by_cap),
             ("slots skipped by `run_latest`", seen.skipped_by_latest),

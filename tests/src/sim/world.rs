@@ -16,6 +16,7 @@ use super::clock::SimClock;
 use super::model::JobModel;
 use super::pulse::Pulse;
 use super::shape::Shape;
+use super::zones::Data;
 
 /// What a run shares.
 pub struct World {
@@ -38,6 +39,8 @@ pub struct World {
 pub struct Record {
     /// Who the authors are, by number.
     pub authors: Vec<String>,
+    /// Which zone data each has.
+    pub data: Vec<Data>,
     /// Every job that a client asked for, whether the request was answered or not.
     pub asked: BTreeMap<JobId, JobModel>,
     /// What clients were answered.
@@ -195,16 +198,17 @@ pub struct Events {
 
 impl World {
     /// A number for a new life of an actor.
-    pub fn author(&self, name: String) -> Author {
+    pub fn author(&self, name: String, data: Data) -> Author {
         let mut record = self.record.lock();
         self.pulse.name(&name);
         record.authors.push(name);
+        record.data.push(data);
         Author(record.authors.len() as u32 - 1)
     }
 
     /// A store handle without faults of its own, signed as the simulator's.
     pub async fn prepare(&self) -> Result<(), StoreError> {
-        let author = self.author("the simulator".to_owned());
+        let author = self.author("the simulator".to_owned(), Data::Old);
         let store = Store::new(SignedBackend::new(self.hub.clone(), author, self.pulse.clone(), None));
         let meta = compline_store::tables::meta::Meta {
             layout: compline_store::tables::meta::LAYOUT,

@@ -14,6 +14,7 @@ use compline_server::ops::idempotency::Idempotency;
 use compline_server::ops::trigger::{self, BackfillError, Backfilled, Stretch, Triggered};
 use compline_server::passes::claim::{ClaimRequest, claim};
 use compline_server::passes::complete::{Reported, complete};
+use compline_server::passes::lease::{Members, balance};
 use compline_server::passes::parts::LaneParts;
 use compline_server::passes::sweep::{Swept, sweep};
 use compline_store::backend::Read;
@@ -25,6 +26,8 @@ use crate::on_both_backends;
 use crate::world::{World, report};
 
 on_both_backends!(
+    c26_four_schedulers_that_all_tick_a_slot_make_one_execution_of_it,
+    c35_a_run_longer_than_most_pushes_no_slot_off_the_grid,
     c30_a_pause_in_the_middle_of_a_tick_wins,
     c30_a_tick_in_the_middle_of_a_pause_wins,
     c26_an_edit_in_the_middle_of_a_tick_wins,
@@ -155,6 +158,53 @@ async fn c30_a_tick_in_the_middle_of_a_pause_wins(world: World) {
     let executions = owner.executions().await;
     assert!(matches!(&executions[..], [one] if matches!(one.state, State::Queued(_))), "{executions:?}");
     assert_eq!(owner.run_all().await, 1, "what is queued goes on");
+}
+
+/// Each of four takes the others for dead, takes all shards, and ticks what is due, all at once and again and again.
+async fn c26_four_schedulers_that_all_tick_a_slot_make_one_execution_of_it(world: World) {
+    const SLOTS: usize = 8;
+    let sessions = world.begin_sessions(4).await;
+    let first = world.create(ScheduleSpec::cron("*/5 * * * *")).await;
+    let job = world.execution(first).await.job;
+    for round in 0..SLOTS {
+        let slot = world.next_of_job(job).await.expect("a slot").slot;
+        let ticks = sessions.iter().enumerate().map(|(number, (node, session))| {
+            let others = sessions.iter().map(|(_, other)| *other).filter(|other| other != session).collect();
+            let members = Members { node: node.clone(), session: *session, silent: others };
+            // Between a tenth of a second and three seconds after the slot.
+            let at = slot + Duration::from_millis(100 + 900 * number as u64);
+            let world = &world;
+            async move {
+                balance(&world.ctx, &members).await.expect("a store").expect("a session");
+                // One that has lost the shard by then, or finds nothing to do, carries on without an error.
+                world.tick_at(&world.ctx, *session, job, at).await.queued
+            }
+        });
+        let queued: usize = futures::future::join_all(ticks).await.into_iter().sum();
+        assert_eq!(queued, 1, "round {round}");
+        assert_eq!(world.next_of_job(job).await.map(|next| next.slot), Some(slot + Duration::from_secs(300)));
+    }
+    let slots: Vec<_> = world.executions_of(job).await.iter().map(|one| one.slot).collect();
+    let steps: Vec<_> = slots.windows(2).map(|pair| pair[0].saturating_since(pair[1]).as_secs()).collect();
+    assert_eq!(steps, [300; SLOTS], "one execution for each slot: {slots:?}");
+}
+
+/// Every quarter of an hour, with runs of 92 s that begin late: 96 a day and not 87.
+async fn c35_a_run_longer_than_most_pushes_no_slot_off_the_grid(world: World) {
+    let owner = Owner::of(world, ScheduleSpec::cron("*/15 * * * *")).await;
+    let first = owner.next().await.expect("a slot");
+    for run in 0..96_u64 {
+        let slot = owner.next().await.expect("a slot");
+        assert_eq!(slot, first + Duration::from_secs(900 * run), "planned by the grid");
+        let late = slot + Duration::from_millis(run * 97 % 4_000);
+        assert_eq!(owner.world.tick_at(&owner.world.ctx, owner.session, owner.job, late).await.queued, 1);
+        let claimed = owner.world.claim(&owner.node, owner.session, 1).await.claimed.remove(0);
+        let mut done = report(&owner.world.ctx, &claimed, Outcome::Ok);
+        (done.started_at, done.finished_at) = (late, late + Duration::from_secs(92));
+        complete(&owner.world.ctx, &owner.node, owner.session, &[done]).await.expect("a store");
+    }
+    assert_eq!(owner.next().await, Some(first + Duration::from_secs(86_400)));
+    assert_eq!(owner.executions().await.len(), 96 + 1);
 }
 
 async fn c26_an_edit_in_the_middle_of_a_tick_wins(world: World) {

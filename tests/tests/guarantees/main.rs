@@ -13,6 +13,7 @@ mod overlap;
 mod owed;
 mod versions;
 mod world;
+mod zones;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! certain.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// What happens in between, once.
 type Hook = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
 
-/// A backend whose first commit waits for something else to be committed.
+/// A backend whose first commit of writes waits for something else to be committed.
 pub struct Meddled {
     inner: Arc<dyn Backend>,
     hook: Hook,
@@ -23,7 +23,7 @@ pub struct Meddled {
 }
 
 impl Meddled {
-    /// Lets `hook` happen just before the first commit.
+    /// Lets `hook` happen just before the first commit that writes anything.
     pub fn new(inner: Arc<dyn Backend>, hook: BoxFuture<'static, ()>) -> Arc<Self> {
         Arc::new(Self { inner, hook: Arc::new(Mutex::new(Some(hook))), is_after: false, conflicts: Arc::default() })
     }
@@ -47,6 +47,7 @@ impl Backend for Meddled {
     fn begin(&self) -> Box<dyn Transaction> {
         Box::new(Between {
             inner: self.inner.begin(),
+            wrote: AtomicBool::new(false),
             hook: self.hook.clone(),
             is_after: self.is_after,
             conflicts: self.conflicts.clone(),
@@ -60,9 +61,17 @@ impl Backend for Meddled {
 
 struct Between {
     inner: Box<dyn Transaction>,
+    wrote: AtomicBool,
     hook: Hook,
     is_after: bool,
     conflicts: Arc<AtomicU32>,
+}
+
+impl Between {
+    fn writes(&self) -> &dyn Transaction {
+        self.wrote.store(true, Ordering::Relaxed);
+        &*self.inner
+    }
 }
 
 #[async_trait]
@@ -76,27 +85,27 @@ impl Transaction for Between {
     }
 
     fn set(&self, key: Bytes, value: Bytes) {
-        self.inner.set(key, value);
+        self.writes().set(key, value);
     }
 
     fn clear(&self, key: Bytes) {
-        self.inner.clear(key);
+        self.writes().clear(key);
     }
 
     fn clear_range(&self, begin: Bytes, end: Bytes) {
-        self.inner.clear_range(begin, end);
+        self.writes().clear_range(begin, end);
     }
 
     fn add(&self, key: Bytes, delta: i64) {
-        self.inner.add(key, delta);
+        self.writes().add(key, delta);
     }
 
     fn set_stamped_key(&self, key: Vec<u8>, stamp_at: usize, value: Bytes) {
-        self.inner.set_stamped_key(key, stamp_at, value);
+        self.writes().set_stamped_key(key, stamp_at, value);
     }
 
     fn set_stamped_value(&self, key: Bytes, value: Vec<u8>, stamp_at: usize) {
-        self.inner.set_stamped_value(key, value, stamp_at);
+        self.writes().set_stamped_value(key, value, stamp_at);
     }
 
     fn add_read_conflict(&self, begin: Bytes, end: Bytes) {
@@ -104,7 +113,7 @@ impl Transaction for Between {
     }
 
     fn add_write_conflict(&self, begin: Bytes, end: Bytes) {
-        self.inner.add_write_conflict(begin, end);
+        self.writes().add_write_conflict(begin, end);
     }
 
     fn watch(&self, key: Bytes) -> BoxFuture<'static, ()> {
@@ -112,7 +121,7 @@ impl Transaction for Between {
     }
 
     async fn commit(&self) -> Result<Option<Versionstamp>, StoreError> {
-        let hook = self.hook.lock().take();
+        let hook = self.wrote.load(Ordering::Relaxed).then(|| self.hook.lock().take()).flatten();
         if let Some(hook) = hook {
             if self.is_after {
                 self.inner.commit().await?;
@@ -129,6 +138,7 @@ impl Transaction for Between {
     }
 
     async fn on_error(&self, error: StoreError) -> Result<(), StoreError> {
+        self.wrote.store(false, Ordering::Relaxed);
         self.inner.on_error(error).await
     }
 }

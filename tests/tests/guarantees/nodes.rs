@@ -10,6 +10,7 @@ use compline_core::Timestamp;
 use compline_core::execution::State;
 use compline_core::ids::{Fence, SessionId, ShardId};
 use compline_core::schedule::ScheduleSpec;
+use compline_core::schedule::zone::ZoneData;
 use compline_server::config::Roles;
 use compline_server::env::{Clock, Env, Gate};
 use compline_server::loops::{Node, NodeConfig, NodeError};
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{Runs, World};
 
-const SCHEDULER: Roles = Roles { api: false, scheduler: true, executor: false };
+pub const SCHEDULER: Roles = Roles { api: false, scheduler: true, executor: false };
 const EXECUTOR: Roles = Roles { api: false, scheduler: false, executor: true };
 const API: Roles = Roles { api: true, scheduler: false, executor: false };
 
@@ -43,39 +44,48 @@ impl Clock for Skewed {
 }
 
 /// A store and a way to begin nodes on it, as separate as processes are.
-struct Fleet {
+pub struct Fleet {
     hub: Arc<MemoryBackend>,
     right: SimClock,
     /// What a bystander sees, who is no node.
-    world: World,
+    pub world: World,
 }
 
-struct Member {
-    world: World,
+pub struct Member {
+    pub world: World,
     clock: Arc<Skewed>,
-    gate: Arc<Gate>,
+    pub gate: Arc<Gate>,
     stop: CancellationToken,
     node: Arc<Node>,
     life: JoinHandle<Result<(), NodeError>>,
 }
 
 impl Fleet {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let hub = MemoryBackend::new(MemoryOptions::default());
         let right = SimClock::starting_at(Timestamp::from_unix_seconds(1_800_000_000));
         let world = World::seen_by(hub.clone(), Env::injected(Arc::new(right), 1), None).await;
         Self { hub, right, world }
     }
 
-    async fn begin(&self, name: &str, roles: Roles) -> Member {
+    pub async fn begin(&self, name: &str, roles: Roles) -> Member {
         self.begin_with(NodeConfig { roles, ..NodeConfig::new(name) }, false).await
     }
 
+    /// One that has this zone data.
+    pub async fn begin_by(&self, name: &str, roles: Roles, zones: ZoneData) -> Member {
+        self.begin_as(NodeConfig { roles, ..NodeConfig::new(name) }, false, zones).await
+    }
+
     async fn begin_with(&self, config: NodeConfig, endless: bool) -> Member {
+        self.begin_as(config, endless, ZoneData::default()).await
+    }
+
+    async fn begin_as(&self, config: NodeConfig, endless: bool, zones: ZoneData) -> Member {
         let clock = Arc::new(Skewed { right: self.right, ahead_micros: AtomicI64::new(0) });
         let gate = Arc::new(Gate::default());
         let seed = config.name.bytes().map(u64::from).sum();
-        let env = Env::injected(clock.clone(), seed).behind(gate.clone());
+        let env = Env::injected(clock.clone(), seed).by_zones(zones).behind(gate.clone());
         let world = World::seen_by(self.hub.handle(), env.clone(), None).await;
         let node = Node::new(world.ctx.clone(), config, Arc::new(Runs { endless, prepared: Notify::new() }));
         let stop = CancellationToken::new();
@@ -101,7 +111,7 @@ impl Fleet {
     }
 
     /// Waits until the shards are spread like this; returns how long it took.
-    async fn until_spread(&self, members: &[&Member], spread: &[usize], within: Duration) -> Duration {
+    pub async fn until_spread(&self, members: &[&Member], spread: &[usize], within: Duration) -> Duration {
         let began = Instant::now();
         let done = timeout(within, async {
             loop {

@@ -11,7 +11,8 @@ use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TaskDigest, Ten
 use compline_core::job::{Bounds, Job, Misfire, NextSlot, Overlap, RunLimits, TaskRef};
 use compline_core::schedule::ScheduleSpec;
 use compline_core::schedule::retry::RetryRule;
-use compline_server::ctx::{Ctx, ParsedJob};
+use compline_core::schedule::zone::ZoneData;
+use compline_server::ctx::Ctx;
 use compline_server::env::{Clock, Env};
 use compline_server::loops::{Node, NodeConfig, NodeError, Ran, Run, Runner};
 use compline_server::metrics::Metrics;
@@ -81,6 +82,12 @@ impl World {
         let store = Store::new(backend.clone());
         let ctx = Ctx::open(store, env, Arc::new(Metrics::default())).await.expect("a store");
         Self { ctx: Arc::new(ctx), backend: Some(backend), _directory: directory }
+    }
+
+    /// The same store as a process with other zone data sees it.
+    pub async fn with_zones(&self, zones: ZoneData) -> Self {
+        let backend = self.backend.clone().expect("a backend of its own");
+        Self::seen_by(backend, self.ctx.env.clone().by_zones(zones), None).await
     }
 
     /// Another way to the same store, on which `hook` happens just before the next commit.
@@ -185,7 +192,7 @@ impl World {
         };
         change(&mut job);
         let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [1; 32] });
-        let new = NewJob { job: ParsedJob::new(job).expect("a schedule"), paused: false, idempotency };
+        let new = NewJob { job: self.ctx.parse(job).expect("a schedule"), paused: false, idempotency };
         create_job(&self.ctx, &new).await.expect("a job")
     }
 

@@ -65,7 +65,7 @@ fn failure() -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn months_of_runs_leave_a_bounded_store_with_every_live_execution_in_it() {
+async fn c38_months_of_runs_leave_a_bounded_store_with_every_live_execution_in_it() {
     let kept = Retention { age: 10 * DAY, runs_per_job: 40, failures_per_job: 10, ..Retention::default() };
     let world = keeping(World::memory().await, kept);
     let (node, session) = world.begin_sessions(1).await.remove(0);
@@ -124,7 +124,7 @@ async fn months_of_runs_leave_a_bounded_store_with_every_live_execution_in_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_with_an_open_execution_loses_the_others_and_goes_when_that_ends() {
+async fn c38_a_bucket_with_an_open_execution_loses_the_others_and_goes_when_that_ends() {
     let world = keeping(World::memory().await, Retention { age: DAY, ..Retention::default() });
     let (node, session) = world.begin_sessions(1).await.remove(0);
     let first = world.create(ScheduleSpec::cron("*/5 * * * * *")).await;

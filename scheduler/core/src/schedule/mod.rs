@@ -55,6 +55,11 @@ impl Schedule {
         }
     }
 
+    /// Whether its slots depend on zone data: it runs by the wall clock of a zone other than UTC.
+    pub fn follows_zone_data(&self) -> bool {
+        matches!(self, Self::Cron { zone, .. } if zone.name() != Zone::utc().name())
+    }
+
     /// The slot that follows `slot`: strictly later, a whole second. `NOW` and `ONCE` have no second slot.
     pub fn next_after(&self, slot: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cron::{CronError, CronExpr};
-use super::zone::{UnknownZone, Zone};
+use super::zone::{UnknownZone, Zone, ZoneData};
 use super::{Fold, Gap, Schedule};
 use crate::time::instant::{self, InstantError};
 
@@ -72,6 +72,14 @@ impl ScheduleSpec {
     /// # Errors
     /// [`ScheduleError`], which knows the field at fault and the fix.
     pub fn parse(&self) -> Result<Schedule, ScheduleError> {
+        self.parse_by(&ZoneData::default())
+    }
+
+    /// The schedule that the words mean by this zone data.
+    ///
+    /// # Errors
+    /// As for [`Self::parse`].
+    pub fn parse_by(&self, zones: &ZoneData) -> Result<Schedule, ScheduleError> {
         match self.kind {
             ScheduleKind::Now => {
                 self.refuse("value", self.value.is_some())?;
@@ -81,11 +89,11 @@ impl ScheduleSpec {
             }
             ScheduleKind::Once => {
                 self.refuse_policies()?;
-                Ok(Schedule::Once(instant::parse_in(self.value()?, self.zone()?)?))
+                Ok(Schedule::Once(instant::parse_in(self.value()?, self.zone(zones)?)?))
             }
             ScheduleKind::Cron => Ok(Schedule::Cron {
                 expr: CronExpr::parse(self.value()?)?,
-                zone: self.zone()?.unwrap_or_else(Zone::utc),
+                zone: self.zone(zones)?.unwrap_or_else(Zone::utc),
                 gap: self.gap,
                 fold: self.fold,
             }),
@@ -96,8 +104,8 @@ impl ScheduleSpec {
         self.value.as_deref().ok_or(ScheduleError::Missing { kind: self.kind })
     }
 
-    fn zone(&self) -> Result<Option<Zone>, ScheduleError> {
-        Ok(self.time_zone.as_deref().map(Zone::parse).transpose()?)
+    fn zone(&self, zones: &ZoneData) -> Result<Option<Zone>, ScheduleError> {
+        Ok(self.time_zone.as_deref().map(|name| zones.zone(name)).transpose()?)
     }
 
     fn refuse_policies(&self) -> Result<(), ScheduleError> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::JobView;
+use super::{JobView, NextSlot};
 use crate::Timestamp;
 use crate::job::{LATE_GRACE, MisfirePolicy};
 use crate::time::duration;
@@ -31,16 +31,30 @@ pub(super) enum Verdict {
     },
 }
 
+/// A job's slots from the one on that it has planned. That one is due when it was planned to be, whatever the schedule says by now: its zone data
+/// may be newer.
+struct Planned<'a> {
+    table: Timetable<'a>,
+    slot: Timestamp,
+    due: Timestamp,
+}
+
+impl Planned<'_> {
+    fn due(&self, slot: Timestamp) -> Timestamp {
+        if slot == self.slot { self.due } else { self.table.due(slot) }
+    }
+}
+
 /// Judges the slot that a job has planned, which is due by `now`.
-pub(super) fn judge(job: &JobView, slot: Timestamp, now: Timestamp) -> Verdict {
-    let table = job.timetable();
+pub(super) fn judge(job: &JobView, NextSlot { slot, due, .. }: NextSlot, now: Timestamp) -> Verdict {
+    let planned = Planned { table: job.timetable(), slot, due };
     let horizon = now.saturating_sub(job.misfire.lateness_max());
-    let first = within(&table, slot, horizon);
+    let first = within(&planned, horizon);
     let known = job.run.owed_until.filter(|until| slot <= *until);
     let kept = match (first, job.misfire.policy) {
         // What was chosen once is not counted again, so that a long catching-up costs the same at every slot.
-        (Some(first), MisfirePolicy::RunAll) if known.is_none() => newest(&table, first, now, job.misfire.cap),
-        (Some(first), MisfirePolicy::RunLatest) => latest(&table, slot, first, now),
+        (Some(first), MisfirePolicy::RunAll) if known.is_none() => newest(&planned, first, now, job.misfire.cap),
+        (Some(first), MisfirePolicy::RunLatest) => latest(&planned, first, now),
         (first, _) => first,
     };
     let owed_until = known.or_else(|| kept.filter(|kept| Some(*kept) != first).map(|_| now));
@@ -52,12 +66,13 @@ pub(super) fn judge(job: &JobView, slot: Timestamp, now: Timestamp) -> Verdict {
         Some(kept) if kept < horizon || kept != first.unwrap_or(kept) => kept,
         Some(_) | None => horizon,
     };
-    Verdict::Pass { next: kept, until, owed_until, reason: reason(job, table.due(slot), now) }
+    Verdict::Pass { next: kept, until, owed_until, reason: reason(job, due, now) }
 }
 
 /// The first slot from `slot` on that was due at `horizon` or later.
-fn within(table: &Timetable<'_>, slot: Timestamp, horizon: Timestamp) -> Option<Timestamp> {
-    if table.due(slot) >= horizon {
+fn within(planned: &Planned<'_>, horizon: Timestamp) -> Option<Timestamp> {
+    let Planned { table, slot, due } = *planned;
+    if due >= horizon {
         return Some(slot);
     }
     let before = horizon.saturating_sub(TICK).max(slot);
@@ -67,30 +82,31 @@ fn within(table: &Timetable<'_>, slot: Timestamp, horizon: Timestamp) -> Option<
 }
 
 /// The first of the newest `cap` slots that are due, or `first` if there are no more than so many.
-fn newest(table: &Timetable<'_>, first: Timestamp, now: Timestamp, cap: u32) -> Option<Timestamp> {
+fn newest(planned: &Planned<'_>, first: Timestamp, now: Timestamp, cap: u32) -> Option<Timestamp> {
     // Slots are at least a second apart, so no more than so many are due; most late jobs need no counting.
     if now.saturating_since(first).as_secs() < u64::from(cap) {
         return Some(first);
     }
     let mut newest = VecDeque::with_capacity(cap as usize + 1);
     let mut next = Some(first);
-    while let Some(slot) = next.filter(|slot| *slot <= now && table.due(*slot) <= now) {
+    while let Some(slot) = next.filter(|slot| *slot <= now && planned.due(*slot) <= now) {
         newest.push_back(slot);
         if newest.len() > cap as usize {
             newest.pop_front();
         }
-        next = table.after(slot);
+        next = planned.table.after(slot);
     }
     newest.pop_front().or(next)
 }
 
 /// If the planned slot is late, the newest that is due; else the planned one.
-fn latest(table: &Timetable<'_>, slot: Timestamp, first: Timestamp, now: Timestamp) -> Option<Timestamp> {
-    if first > now || now.saturating_since(table.due(slot)) <= LATE_GRACE {
+fn latest(planned: &Planned<'_>, first: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    if first > now || now.saturating_since(planned.due) <= LATE_GRACE {
         return Some(first);
     }
+    let table = &planned.table;
     let newest = table.newest(first, now).unwrap_or(first);
-    if table.due(newest) <= now {
+    if planned.due(newest) <= now {
         return Some(newest);
     }
     Some(table.newest(first, newest.saturating_sub(TICK)).unwrap_or(first))

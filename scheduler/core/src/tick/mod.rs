@@ -309,7 +309,7 @@ fn decide_slot(
         let next = job.timetable().after(execution.slot);
         Some(advance(snapshot, job, next, JobRun { next: None, starts, owed_until, ..job.run.clone() }, None))
     };
-    match judge(job, execution.slot, now) {
+    match judge(job, planned_slot(execution), now) {
         Verdict::Run { .. } if late => owe(execution, now),
         Verdict::Run { owed_until } => match gate.admit(execution, at, changes) {
             Admission::Queue { execution, replaced } => {

@@ -37,6 +37,7 @@ fn seen(nodes: &Nodes, node: &NodeSeen, own: SessionId) -> NodeView {
         shards: session.and_then(|session| nodes.shards.get(&session.id)).copied().unwrap_or(0),
         last_beat_ms: node.beat.as_ref().map(|_| node.still_for.as_millis() as u64),
         clock,
+        tzdb_outdated: session.is_some_and(|session| session.versions.zones.as_str() < nodes.zones.as_str()),
         ..of_session(&node.node, session, state)
     }
 }
@@ -58,6 +59,7 @@ fn of_session(name: &str, session: Option<&Session>, state: &str) -> NodeView {
         version: versions.map(|versions| versions.compline.clone()),
         wasmtime: versions.map(|versions| versions.engine.clone()),
         tzdb: versions.map(|versions| versions.zones.clone()),
+        tzdb_outdated: false,
     }
 }
 

@@ -193,6 +193,7 @@ pub fn job(seen: &JobSeen, next_fires: &[Timestamp], recent: &[ExecutionSeen]) -
         definition: JobDefinition { paused, ..definition(&seen.parsed.job) },
         starts: seen.run.starts,
         finished_reason: seen.finished_reason().map(str::to_owned),
+        tzdb: Some(seen.run.zones.as_str()).filter(|version| !version.is_empty()).map(str::to_owned),
         next_fires: next_fires.iter().copied().map(instant).collect(),
         recent_executions: recent.iter().map(execution).collect(),
     }

@@ -12,7 +12,8 @@ use crate::client::{Client, Reply};
 /// Lists the nodes.
 pub async fn nodes(client: &Client, out: &Out) -> Result<(), CliError> {
     let reply: Reply<Page<NodeView>> = client.get(&["v1", "nodes"], &[]).await?;
-    let header = ["NAME", "STATE", "ROLES", "LANES", "RUNS", "SHARDS", "BEAT", "CLOCK", "SINCE", "VERSION"];
+    let header =
+        ["NAME", "STATE", "ROLES", "LANES", "RUNS", "SHARDS", "BEAT", "CLOCK", "SINCE", "VERSION", "ZONE DATA"];
     let row = |node: &NodeView| {
         vec![
             node.name.clone(),
@@ -25,6 +26,7 @@ pub async fn nodes(client: &Client, out: &Out) -> Result<(), CliError> {
             node.clock.as_ref().map_or_else(|| "-".to_owned(), clock),
             node.started_at.clone().unwrap_or_else(|| "-".to_owned()),
             node.version.clone().unwrap_or_else(|| "-".to_owned()),
+            zone_data(node),
         ]
     };
     listing(out, &reply, &header, row, "there are no nodes")
@@ -45,6 +47,11 @@ pub async fn lanes(client: &Client, out: &Out) -> Result<(), CliError> {
     };
     let header = ["LANE", "QUEUED", "RUNNING", "OLDEST WAITS", "WORKERS", "NODES"];
     listing(out, &reply, &header, row, "no node serves a lane, and nothing waits")
+}
+
+fn zone_data(node: &NodeView) -> String {
+    let version = node.tzdb.as_deref().unwrap_or("-");
+    if node.tzdb_outdated { format!("{version} (outdated)") } else { version.to_owned() }
 }
 
 fn clock(clock: &ClockView) -> String {

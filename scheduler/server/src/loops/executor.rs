@@ -373,7 +373,8 @@ async fn attempt(ctx: &Ctx, runner: &dyn Runner, claimed: Claimed, stop: &Cancel
     let Claimed { execution, fence, job } = claimed;
     let started_at = ctx.env.now();
     let lag = started_at.saturating_since(promised_start(&execution));
-    ctx.metrics.started(lag, matches!(&execution.state, State::Running(running) if running.owed));
+    let owed = matches!(&execution.state, State::Running(running) if running.owed);
+    ctx.metrics.started(lag, owed, execution.attempts.is_empty());
     let id = execution.id;
     let run = Run { execution, job, lag };
     ctx.metrics.run_began(&run.job.job.lane);

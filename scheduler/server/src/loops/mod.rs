@@ -8,6 +8,7 @@ mod reports;
 mod retention;
 mod stops;
 mod ticker;
+mod zones;
 
 use std::time::Duration;
 

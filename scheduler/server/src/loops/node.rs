@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compline_core::ids::SessionId;
-use compline_core::schedule::zone::tzdb_version;
 use compline_store::StoreError;
 use compline_store::tables::session::{Session, Standing, Versions};
 use parking_lot::Mutex;
@@ -215,7 +214,7 @@ impl Node {
             versions: Versions {
                 compline: env!("CARGO_PKG_VERSION").to_owned(),
                 engine: compline_runtime::engine_version().to_owned(),
-                zones: tzdb_version().to_owned(),
+                zones: self.ctx.env.zones().version().as_str().to_owned(),
             },
             beat_millis: millis(self.config.beat),
             ttl_millis: millis(self.config.session_ttl),

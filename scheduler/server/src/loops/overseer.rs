@@ -9,12 +9,12 @@ use compline_core::ids::{SessionId, ShardId};
 use compline_store::StoreError;
 use compline_store::tables::bell::Bell;
 use compline_store::tables::session::{Session, Standing};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{NodeConfig, retention, ticker};
+use super::{NodeConfig, retention, ticker, zones};
 use crate::ctx::Ctx;
 use crate::fleet::FleetView;
 use crate::fleet::clocks::Clocks;
@@ -76,6 +76,7 @@ impl<'a> Overseer<'a> {
 
     /// One look. Returns how long the next one can wait; `None`: the session is over.
     async fn look(&mut self) -> Result<Option<Duration>, StoreError> {
+        self.ctx.newer_zones.look(self.ctx).await?;
         if self.config.exclusive {
             // Every other session is over, and nobody's clock is there to compare with.
             let members = Members { node: self.config.name.clone(), session: self.session, silent: BTreeSet::new() };
@@ -132,7 +133,12 @@ impl<'a> Overseer<'a> {
         let aside = self.config.clock_limits.aside;
         let others = || view.nodes.iter().filter(|node| !node.is(self.session) && !node.is_silent());
         let right = |node: &str| clocks.of.get(node).is_none_or(|offset| offset.certain() <= aside);
-        let schedules = |session: &Session| session.has_role("scheduler") && session.standing == Standing::Active;
+        // One whose zone data is older does not tick all that this one does.
+        let zones = self.ctx.env.zones().version();
+        let schedules = |session: &Session| {
+            let as_new = session.versions.zones.as_str() >= zones.as_str();
+            session.has_role("scheduler") && session.standing == Standing::Active && as_new
+        };
         if !others().any(|node| node.session.as_ref().is_some_and(schedules) && right(&node.node)) {
             return Standing::Active;
         }
@@ -207,9 +213,11 @@ impl Tickers {
             let begin = || {
                 let ticker = ticker::run(self.ctx.clone(), self.session, *shard, self.stop.clone());
                 let retention = self.ctx.env.gated(retention::run(self.ctx.clone(), *shard));
+                let zones = self.ctx.env.gated(zones::run(self.ctx.clone(), *shard));
                 let both = async move {
-                    // It ends with the ticker.
-                    let _retention = AbortOnDropHandle::new(tokio::spawn(retention));
+                    // They end with the ticker.
+                    let _beside =
+                        [retention.boxed(), zones.boxed()].map(|task| AbortOnDropHandle::new(tokio::spawn(task)));
                     ticker.await;
                 };
                 AbortOnDropHandle::new(tokio::spawn(self.ctx.env.gated(both)))

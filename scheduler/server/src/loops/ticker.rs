@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{AFTER_ERROR, LOOK_AHEAD, POLL};
 use crate::ctx::Ctx;
 use crate::passes::owed::LOOK_EVERY;
+use crate::passes::rezone;
 use crate::passes::tick::{Ticked, tick};
 
 /// How many rows a ticker holds at the most.
@@ -216,8 +217,9 @@ impl Ticker<'_> {
             self.bell = Some(self.ctx.store.watch(Bell::Shard(self.shard).key()).await?);
         }
         let (until, on_time) = (now + LOOK_AHEAD, now.saturating_sub(LATE_GRACE));
-        let shard = self.shard;
-        let read = self.ctx.store.transact(|tx| async move {
+        let (ctx, shard) = (self.ctx, self.shard);
+        let outdated = ctx.newer_zones.known().is_some();
+        let read = ctx.store.transact(|tx| async move {
             let rings = Bell::Shard(shard).rings(&tx).await?;
             let (mut rows, mut unreadable) = ByTime::Due.first(&tx, shard, None, until, AHEAD_MAX).await?;
             let mut full = rows.len() + unreadable.len() >= AHEAD_MAX;
@@ -234,12 +236,20 @@ impl Ticker<'_> {
         });
         let (rings, rows, unreadable, late_left, read_until) = read.await?.value;
         self.rings = rings;
-        self.late_left = late_left;
+        // Of what this node may not tick, nothing is left to come back to.
+        self.late_left = late_left && !outdated;
         self.owed = None;
         for error in unreadable {
             let _: Option<()> = self.ctx.readable(Err(error));
         }
         self.read_until = Some(read_until);
+        let rows = if outdated {
+            let rows = &rows;
+            let read = ctx.store.transact(|tx| async move { rezone::without_zoned(ctx, &tx, rows.clone()).await });
+            read.await?.value
+        } else {
+            rows
+        };
         self.ahead = rows.into_iter().map(|row| (row.at, row.execution, row.job)).collect();
         Ok(())
     }

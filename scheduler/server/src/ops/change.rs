@@ -15,8 +15,10 @@ use compline_store::tables::request::Made;
 use compline_store::{StoreError, Tx};
 
 use super::idempotency::{Earlier, Idempotency, earlier, remember};
-use super::plan::{close_pause, first_behind, leave_out, note_finished, plan_from, withdraw};
+use super::plan::{Moment, first_behind, note_finished, plan_from, withdraw};
 use crate::ctx::{Ctx, ParsedJob};
+use crate::metrics::Skipped;
+use crate::passes::rezone;
 
 /// Which job is to change, and for whom.
 #[derive(Debug, Clone, Copy)]
@@ -48,10 +50,12 @@ pub enum Change<'a> {
 }
 
 /// It is as was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Whether an earlier request with the same key did it.
     pub replayed: bool,
+    /// Slots that it left out, by why.
+    pub skipped: Skipped,
 }
 
 /// Why a job did not change.
@@ -77,7 +81,10 @@ pub enum ChangeError {
 /// Changes a job. A change that is made already is none: repeating one is safe.
 pub async fn change(ctx: &Ctx, request: JobRequest<'_>, change: Change<'_>) -> Result<Changed, ChangeError> {
     let now = ctx.env.now();
-    ctx.store.transact(|tx| async move { change_in(ctx, &tx, request, change, now).await }).await?.value
+    let changed =
+        ctx.store.transact(|tx| async move { change_in(ctx, &tx, request, change, now).await }).await?.value?;
+    ctx.metrics.skipped(&changed.skipped);
+    Ok(changed)
 }
 
 /// A job as a transaction that changes it reads it.
@@ -103,20 +110,23 @@ async fn change_in(
     match earlier(tx, request.tenant, request.idempotency, now).await? {
         Some(Earlier::Same(Made::Job(id))) if id == request.id => {
             // An earlier run of this very transaction is no earlier request.
-            return Ok(Ok(Changed { replayed: !tx.maybe_committed() }));
+            return Ok(Ok(Changed { replayed: !tx.maybe_committed(), ..Changed::default() }));
         }
         Some(_) => return Ok(Err(ChangeError::KeyReused)),
         None => {}
     }
     let Some(seen) = seen(ctx, tx, request).await? else { return Ok(Err(ChangeError::Unknown)) };
     let run = job::get_run(tx, request.id, Read::Serializable).await?.unwrap_or_default();
+    let mut moment = Moment::at(now);
     match (change, seen.row.state) {
         (Change::Pause | Change::Resume | Change::Edit { .. }, JobState::Deleted) => {
             return Ok(Err(ChangeError::Deleted));
         }
         (Change::Pause, JobState::Active) => pause(tx, request.id, &seen, run, now).await?,
-        (Change::Resume, JobState::Paused) => resume(ctx, tx, request.id, &seen, run, now).await?,
-        (Change::Delete, JobState::Active | JobState::Paused) => delete(tx, request.id, &seen, run, now).await?,
+        (Change::Resume, JobState::Paused) => resume(ctx, tx, request.id, &seen, run, &mut moment).await?,
+        (Change::Delete, JobState::Active | JobState::Paused) => {
+            delete(tx, request.id, &seen, run, &mut moment).await?
+        }
         (Change::Pause, JobState::Paused)
         | (Change::Resume, JobState::Active)
         | (Change::Delete, JobState::Deleted) => {}
@@ -124,17 +134,13 @@ async fn change_in(
             if seen.row.revision != base {
                 // An earlier run of this transaction may have made the edit.
                 let made = tx.maybe_committed() && seen.row.revision == base + 1 && seen.parsed.job == new.job;
-                return Ok(if made {
-                    Ok(Changed { replayed: false })
-                } else {
-                    Err(ChangeError::Moved(seen.row.revision))
-                });
+                return Ok(if made { Ok(Changed::default()) } else { Err(ChangeError::Moved(seen.row.revision)) });
             }
-            edit(ctx, tx, &seen, new, run, now).await?;
+            edit(ctx, tx, &seen, new, run, &mut moment).await?;
         }
     }
     remember(tx, request.tenant, request.idempotency, Made::Job(request.id), now)?;
-    Ok(Ok(Changed { replayed: false }))
+    Ok(Ok(Changed { replayed: false, skipped: moment.skipped }))
 }
 
 async fn pause(tx: &Tx, id: JobId, seen: &Seen, run: JobRun, now: Timestamp) -> Result<(), StoreError> {
@@ -144,19 +150,28 @@ async fn pause(tx: &Tx, id: JobId, seen: &Seen, run: JobRun, now: Timestamp) -> 
     job::put_run(tx, id, &JobRun { next: None, paused_from, ..run })
 }
 
-async fn resume(ctx: &Ctx, tx: &Tx, id: JobId, seen: &Seen, run: JobRun, now: Timestamp) -> Result<(), StoreError> {
+async fn resume(
+    ctx: &Ctx,
+    tx: &Tx,
+    id: JobId,
+    seen: &Seen,
+    run: JobRun,
+    moment: &mut Moment,
+) -> Result<(), StoreError> {
+    let now = moment.now;
     mark(tx, id, seen.row.revision, now, Done::Resumed)?;
-    close_pause(tx, &seen.parsed, &run, now)?;
+    moment.close_pause(tx, &seen.parsed, &run)?;
     job::put(tx, id, &seen.row.in_state(JobState::Active));
     let next = first_behind(&seen.parsed, now);
-    plan_from(ctx, tx, &seen.parsed, run, next).await
+    plan_from(ctx, tx, &seen.parsed, JobRun { planned_after: Some(now), ..run }, next).await
 }
 
-async fn delete(tx: &Tx, id: JobId, seen: &Seen, run: JobRun, now: Timestamp) -> Result<(), StoreError> {
+async fn delete(tx: &Tx, id: JobId, seen: &Seen, run: JobRun, moment: &mut Moment) -> Result<(), StoreError> {
+    let now = moment.now;
     mark(tx, id, seen.row.revision, now, Done::Deleted)?;
     let planned = withdraw(tx, &seen.parsed, &run).await?;
-    leave_out(tx, id, planned, now, SkipReason::Ended)?;
-    close_pause(tx, &seen.parsed, &run, now)?;
+    moment.leave_out(tx, &seen.parsed, planned, SkipReason::Ended)?;
+    moment.close_pause(tx, &seen.parsed, &run)?;
     if planned.is_some() || run.paused_from.is_some() {
         note_finished(tx, id, now);
     }
@@ -166,7 +181,15 @@ async fn delete(tx: &Tx, id: JobId, seen: &Seen, run: JobRun, now: Timestamp) ->
 
 /// A new definition counts from now on: no slot that is over runs by it, and the planned slot of the old one goes. If the slots stay what they
 /// were, so does the planned one.
-async fn edit(ctx: &Ctx, tx: &Tx, seen: &Seen, new: &ParsedJob, run: JobRun, now: Timestamp) -> Result<(), StoreError> {
+async fn edit(
+    ctx: &Ctx,
+    tx: &Tx,
+    seen: &Seen,
+    new: &ParsedJob,
+    run: JobRun,
+    moment: &mut Moment,
+) -> Result<(), StoreError> {
+    let now = moment.now;
     let (old, id) = (&seen.parsed.job, new.job.id);
     let revision = seen.row.revision + 1;
     job::put(tx, id, &JobRow::new(revision, seen.row.state, &new.job)?);
@@ -174,17 +197,18 @@ async fn edit(ctx: &Ctx, tx: &Tx, seen: &Seen, new: &ParsedJob, run: JobRun, now
     let other_slots = old.schedule != new.job.schedule || old.bounds != new.job.bounds;
     if seen.row.state == JobState::Paused {
         if other_slots {
-            close_pause(tx, &seen.parsed, &run, now)?;
+            moment.close_pause(tx, &seen.parsed, &run)?;
             let paused_from = first_of(new, now);
             job::put_run(tx, id, &JobRun { paused_from, ..run })?;
         }
         return Ok(());
     }
-    if other_slots {
+    let other_due = old.splay != new.job.splay && run.next.is_some();
+    if other_slots || (other_due && !rezone::is_planned_by_own(ctx, &new.schedule, &run)) {
         let planned = withdraw(tx, &seen.parsed, &run).await?;
-        leave_out(tx, id, planned, now, SkipReason::Edited)?;
-        plan_from(ctx, tx, new, run, first_of(new, now)).await?;
-    } else if old.splay != new.job.splay && run.next.is_some() {
+        moment.leave_out(tx, &seen.parsed, planned, SkipReason::Edited)?;
+        plan_from(ctx, tx, new, JobRun { planned_after: Some(now), ..run }, first_of(new, now)).await?;
+    } else if other_due {
         // The same slot, due at another time.
         let slot = withdraw(tx, &seen.parsed, &run).await?;
         plan_from(ctx, tx, new, run, slot).await?;

@@ -13,6 +13,7 @@ use compline_store::{StoreError, Tx};
 use super::idempotency::{self, Earlier, Idempotency};
 use super::plan::write_planned;
 use crate::ctx::{Ctx, ParsedJob};
+use crate::passes::rezone;
 
 /// How many fires an answer to a creation shows.
 const NEXT_FIRES: usize = 5;
@@ -72,7 +73,7 @@ pub async fn create_job(ctx: &Ctx, new: &NewJob) -> Result<Created, CreateError>
             if let Some(earlier) = earlier(&tx, new).await? {
                 return Ok(earlier);
             }
-            write(ctx, &tx, new, row, first)?;
+            write(ctx, &tx, new, row, first).await?;
             Ok(Outcome::New)
         })
         .await?
@@ -101,7 +102,7 @@ async fn earlier(tx: &Tx, new: &NewJob) -> Result<Option<Outcome>, StoreError> {
     Ok(None)
 }
 
-fn write(ctx: &Ctx, tx: &Tx, new: &NewJob, row: &JobRow, first: Timestamp) -> Result<(), StoreError> {
+async fn write(ctx: &Ctx, tx: &Tx, new: &NewJob, row: &JobRow, first: Timestamp) -> Result<(), StoreError> {
     let job = &new.job.job;
     let execution = new.job.timetable().execution(first, ctx.shards);
     // An earlier run of this transaction whose result is unknown can still land, after this one and after the job's first slot has run. It
@@ -112,7 +113,8 @@ fn write(ctx: &Ctx, tx: &Tx, new: &NewJob, row: &JobRow, first: Timestamp) -> Re
     if new.paused {
         job::put_run(tx, job.id, &JobRun { paused_from: Some(first), ..JobRun::default() })?;
     } else {
-        job::put_run(tx, job.id, &JobRun { next: Some(planned_slot(&execution)), ..JobRun::default() })?;
+        let zones = rezone::planned_by(ctx, tx, &new.job.schedule, job.id.shard(ctx.shards)).await?;
+        job::put_run(tx, job.id, &JobRun { next: Some(planned_slot(&execution)), zones, ..JobRun::default() })?;
         write_planned(tx, &new.job, &execution, job.created_at)?;
     }
     idempotency::remember(tx, &job.tenant, new.idempotency.as_ref(), Made::Job(job.id), job.created_at)

@@ -7,11 +7,12 @@ use std::time::Duration;
 use compline_core::Timestamp;
 use compline_core::execution::State;
 use compline_core::ids::SessionId;
+use compline_core::schedule::zone::ZoneVersion;
 use compline_store::StoreError;
 use compline_store::backend::Read;
 use compline_store::tables::queue::{self, Part, ZONE_DEFAULT};
 use compline_store::tables::session::Standing;
-use compline_store::tables::{execution, lease};
+use compline_store::tables::{execution, lease, zones};
 
 use crate::ctx::Ctx;
 use crate::fleet::clocks::Clocks;
@@ -35,6 +36,8 @@ pub struct Nodes {
     pub own_running: u32,
     /// What is known of their clocks.
     pub clocks: Arc<Clocks>,
+    /// The newest zone data that the store has seen.
+    pub zones: ZoneVersion,
 }
 
 impl Nodes {
@@ -50,13 +53,16 @@ impl Nodes {
 /// Looks at all nodes.
 pub async fn nodes(ctx: &Ctx) -> Result<Nodes, StoreError> {
     let view = ctx.fleet.look(ctx).await?;
-    let leases = ctx.store.transact(|tx| async move { lease::list(&tx, Read::Snapshot).await }).await?.value;
+    let read = ctx.store.transact(|tx| async move {
+        Ok((lease::list(&tx, Read::Snapshot).await?, zones::newest(&tx, Read::Snapshot).await?))
+    });
+    let (leases, zones) = read.await?.value;
     let mut shards: BTreeMap<SessionId, usize> = BTreeMap::new();
     for lease in leases.into_iter().filter_map(|(_, row)| ctx.readable(row)) {
         *shards.entry(lease.owner).or_default() += 1;
     }
     let own_running = ctx.metrics.running_by_lane().iter().map(|(_, count)| count).sum();
-    Ok(Nodes { view, shards, own_running, clocks: ctx.fleet.clocks() })
+    Ok(Nodes { view, shards, own_running, clocks: ctx.fleet.clocks(), zones })
 }
 
 /// A lane.

@@ -6,7 +6,7 @@ use compline_core::Timestamp;
 use compline_core::execution::Execution;
 use compline_core::explain::{Facts, Line, explain, merge};
 use compline_core::job::JobState;
-use compline_core::ledger::{Change, Entry, Mark, SkipReason, Stretch};
+use compline_core::ledger::{Entry, Mark, SkipReason, Stretch};
 use compline_store::backend::Read;
 use compline_store::tables::{execution, history, ledger};
 use compline_store::{StoreError, Tx};
@@ -98,7 +98,8 @@ async fn known(
     {
         cut = cut.min(last.at().max(from + micro));
     }
-    let paused_since = paused_since(ctx, tx, job).await?;
+    // A pause is written down when it ends; until then the job's own row says from which slot on it leaves them out.
+    let paused_from = job.run.paused_from.filter(|_| job.state == JobState::Paused);
     let (mut stretches, mut marks) = (Vec::new(), Vec::new());
     for entry in earlier.into_iter().rev().chain(later) {
         match ctx.readable(entry) {
@@ -107,25 +108,11 @@ async fn known(
             _ => {}
         }
     }
-    // A pause is written down when it ends; until then the job's state is all that there is.
-    stretches.extend(paused_since.map(|since| Stretch {
+    stretches.extend(paused_from.map(|since| Stretch {
         from: since,
         until: now.max(since),
         reason: SkipReason::Paused,
         detail: None,
     }));
     Ok(Known { executions, stretches, marks, until: cut })
-}
-
-/// Since when the job is paused, if it is.
-async fn paused_since(ctx: &Ctx, tx: &Tx, job: &JobSeen) -> Result<Option<Timestamp>, StoreError> {
-    if job.state != JobState::Paused {
-        return Ok(None);
-    }
-    let newest = ledger::newest(tx, job.id, None, ROWS_BEFORE).await?;
-    let pause = newest.into_iter().filter_map(|entry| ctx.readable(entry)).find_map(|entry| match entry {
-        Entry::Mark(Mark { at, change: Change::Paused, .. }) => Some(at),
-        _ => None,
-    });
-    Ok(Some(pause.unwrap_or(job.parsed.job.created_at)))
 }

@@ -17,7 +17,8 @@ use compline_store::{StoreError, Tx};
 
 use crate::ctx::{Ctx, ParsedJob};
 use crate::loops::LOOK_AHEAD;
-use crate::passes::cancel;
+use crate::metrics::Skipped;
+use crate::passes::{cancel, rezone};
 
 /// How many slots of a job may be cancelled ahead of their time.
 pub const TAKEN_MAX: usize = 1_000;
@@ -39,6 +40,7 @@ pub async fn plan_next(
     let now = ctx.env.now();
     run.taken.retain(|taken| *taken + TAKEN_FOR > now);
     run.taken.push(slot);
+    run.planned_after = Some(slot);
     plan_from(ctx, tx, parsed, run, parsed.timetable().after(slot)).await
 }
 
@@ -69,7 +71,8 @@ pub async fn plan_from(
     // A job that was finished before has its note already.
     let had_more = run.next.is_some() || run.paused_from.is_some();
     let next = planned.as_ref().map(planned_slot);
-    job::put_run(tx, parsed.job.id, &JobRun { next, reached, paused_from: None, ..run })?;
+    let zones = rezone::planned_by(ctx, tx, &parsed.schedule, parsed.job.id.shard(ctx.shards)).await?;
+    job::put_run(tx, parsed.job.id, &JobRun { next, reached, paused_from: None, zones, ..run })?;
     match &planned {
         Some(planned) => write_planned(tx, parsed, planned, ctx.env.now()),
         None if had_more => {
@@ -126,28 +129,42 @@ pub async fn withdraw(tx: &Tx, parsed: &ParsedJob, run: &JobRun) -> Result<Optio
     Ok(Some(next.slot))
 }
 
-/// Accounts for the slots that a pause left out, which ends now, or goes on with another schedule.
-pub fn close_pause(tx: &Tx, parsed: &ParsedJob, run: &JobRun, now: Timestamp) -> Result<(), StoreError> {
-    let Some(from) = run.paused_from else { return Ok(()) };
-    let first = match &*parsed.schedule {
-        // It had one slot, and this is it.
-        Schedule::Now | Schedule::Once(_) => Some(from),
-        Schedule::Cron { .. } => parsed.timetable().at_or_after(from),
-    };
-    leave_out(tx, parsed.job.id, first, now, SkipReason::Paused)
+/// The moment of a change, and the slots that it leaves out, for whoever counts them once it is committed.
+#[derive(Debug)]
+pub struct Moment {
+    /// When it is.
+    pub now: Timestamp,
+    /// How many slots do not run, by why.
+    pub skipped: Skipped,
 }
 
-/// Writes down that the slots from `first` up to now do not run. One that is still to come is not left out: it is not planned, or planned anew.
-pub fn leave_out(
-    tx: &Tx,
-    job: JobId,
-    first: Option<Timestamp>,
-    now: Timestamp,
-    reason: SkipReason,
-) -> Result<(), StoreError> {
-    let Some(first) = first.filter(|first| *first <= now) else { return Ok(()) };
-    // The microsecond after now: keys know no less.
-    ledger::add_range(tx, job, first, now + Duration::from_micros(1), reason)
+impl Moment {
+    /// This moment.
+    pub fn at(now: Timestamp) -> Self {
+        Self { now, skipped: Skipped::new() }
+    }
+
+    /// Accounts for the slots that a pause left out, which ends now, or goes on with another schedule: from the one on that was planned when it
+    /// began.
+    pub fn close_pause(&mut self, tx: &Tx, parsed: &ParsedJob, run: &JobRun) -> Result<(), StoreError> {
+        self.leave_out(tx, parsed, run.paused_from, SkipReason::Paused)
+    }
+
+    /// Writes down that the slots from `first` up to now do not run. One that is still to come is not left out: it is not planned, or planned anew.
+    pub fn leave_out(
+        &mut self,
+        tx: &Tx,
+        parsed: &ParsedJob,
+        first: Option<Timestamp>,
+        reason: SkipReason,
+    ) -> Result<(), StoreError> {
+        let Some(first) = first.filter(|first| *first <= self.now) else { return Ok(()) };
+        // The microsecond after now: keys know no less.
+        let until = self.now + Duration::from_micros(1);
+        // What had one slot has left out that one.
+        *self.skipped.entry(reason).or_default() += parsed.slots_between(first, until).max(1);
+        ledger::add_range(tx, parsed.job.id, first, until, reason)
+    }
 }
 
 /// Writes a new execution that waits for its time, and wakes the ticker if that is soon.

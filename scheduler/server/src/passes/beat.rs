@@ -10,7 +10,7 @@ use compline_core::tick::partition_of;
 use compline_store::backend::Read;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::{Beat, Session};
-use compline_store::tables::{cancel, execution, running, session};
+use compline_store::tables::{cancel, execution, running, session, zones};
 use compline_store::{StoreError, Tx};
 
 use super::{BATCH_MAX, in_batches, readable_jobs, wait_again};
@@ -42,6 +42,10 @@ pub async fn begin(ctx: &Ctx, node: &str, session: &Session, replaces: Option<&N
             }
             session::clear(&tx, node);
             session::begin(&tx, node, session)?;
+            // Whoever plans slots brings its zone data, for all.
+            if session.has_role("scheduler") || session.has_role("api") {
+                zones::raise(&tx, ctx.env.zones().version()).await?;
+            }
             Ok(true)
         })
         .await?;

@@ -6,6 +6,7 @@
 //! taker's eyes, lose their shards. A shard goes from one living owner to the other in one commit, so that it is never without one; nobody gives
 //! up a shard for another who might not come.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use compline_core::ids::{SessionId, ShardId};
@@ -69,7 +70,7 @@ async fn balance_in(ctx: &Ctx, tx: &Tx, members: &Members) -> Result<Option<BTre
 struct Sessions {
     /// Those that this build can read.
     known: BTreeSet<SessionId>,
-    /// Those that tick shards.
+    /// Those that tick shards: those with the newest zone data, since the others may not tick all jobs.
     scheduling: BTreeSet<SessionId>,
     /// Whether there are others, of which nothing is known: some other version's.
     others: bool,
@@ -78,6 +79,7 @@ struct Sessions {
 
 impl Sessions {
     async fn read(ctx: &Ctx, tx: &Tx, own: &Session, members: &Members) -> Result<Self, StoreError> {
+        let mut newest = String::new();
         let silent = members.silent.iter().copied().filter(|session| *session != own.id).collect();
         let mut sessions = Self { known: BTreeSet::new(), scheduling: BTreeSet::new(), others: false, silent };
         for row in session::list(tx, Read::Snapshot).await? {
@@ -88,7 +90,14 @@ impl Sessions {
             sessions.known.insert(session.id);
             let schedules = session.has_role("scheduler") && session.standing == Standing::Active;
             if schedules && !sessions.silent.contains(&session.id) {
+                // Versions sort as they were published. Whose zone data is older takes no part while another's is newer.
+                match session.versions.zones.cmp(&newest) {
+                    Ordering::Less => continue,
+                    Ordering::Equal => {}
+                    Ordering::Greater => sessions.scheduling.clear(),
+                }
                 sessions.scheduling.insert(session.id);
+                newest = session.versions.zones;
             }
         }
         Ok(sessions)

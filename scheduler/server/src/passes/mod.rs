@@ -13,6 +13,7 @@ pub mod parts;
 pub mod reap;
 pub mod redrive;
 pub mod retain;
+pub mod rezone;
 pub mod sweep;
 pub mod tick;
 

@@ -1,11 +1,11 @@
 //! tick(shard): queue what is due, and plan each recurring job's next slot in the same commit.
 
 use compline_core::Timestamp;
-use compline_core::execution::{Execution, State};
+use compline_core::execution::{Cause, Execution, Owed, State};
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
 use compline_core::job::{Job, JobRun, JobState};
 use compline_core::tick::{
-    Action, Advance, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan, planned_slot,
+    Action, Advance, Change, Decision, DueItem, JobView, Plan, Snapshot, partition_of, plan, planned_slot,
 };
 use compline_store::backend::Read;
 use compline_store::tables::bell::Bell;
@@ -15,9 +15,11 @@ use compline_store::tables::{execution, finished, history, job, lease, ledger, q
 use compline_store::{StoreError, TransactOptions, Tx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{in_batches, overlap};
+use super::{in_batches, overlap, rezone};
 use crate::ctx::{Ctx, ParsedJob};
+use crate::metrics::Skipped;
 use crate::ops::plan::first_free;
 
 /// What a pass did.
@@ -33,6 +35,8 @@ pub struct Ticked {
     pub owed: BTreeSet<String>,
     /// The slots planned next, and the rows that are left to the next pass.
     pub planned: Vec<Due>,
+    /// Slots that will not run, by why.
+    pub skipped: Skipped,
     /// Whether the session lost the shard. Then nothing was written.
     pub lost: bool,
 }
@@ -56,6 +60,9 @@ pub async fn tick(
         total.set_aside += batch.set_aside;
         total.owed.extend(batch.owed);
         total.planned.extend(batch.planned);
+        for (reason, count) in batch.skipped {
+            *total.skipped.entry(reason).or_default() += count;
+        }
         total.lost |= batch.lost;
     }
     Ok(total)
@@ -82,11 +89,13 @@ async fn tick_batch(
             let rows: Vec<Due> = rows.iter().zip(there).filter(|(_, there)| *there).map(|(row, _)| *row).collect();
             let seen = read(ctx, &tx, from, &rows).await?;
             let plan = plan(&seen.snapshot, now);
-            write(ctx, &tx, from, &plan, &seen).await
+            let ticked = write(ctx, &tx, from, &plan, &seen).await?;
+            Ok(Ticked { skipped: skipped(&plan, &seen), ..ticked })
         })
         .await?;
     let Ticked { queued, ended, set_aside, .. } = committed.value;
     ctx.metrics.ticked(queued, ended, set_aside);
+    ctx.metrics.skipped(&committed.value.skipped);
     Ok(committed.value)
 }
 
@@ -115,6 +124,7 @@ async fn read(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, rows: &[Due]) -> Result<Seen
         jobs: BTreeMap::new(),
         others: BTreeMap::new(),
     };
+    let outdated = rezone::is_outdated(ctx, tx).await?;
     for (((row, execution), job_row), run) in rows.iter().zip(executions).zip(job_rows).zip(runs) {
         // An unreadable row stops itself, not its neighbours: its due row stays, and it is counted at every pass.
         let (Some(execution), Some(job_row), Some(run)) =
@@ -130,12 +140,21 @@ async fn read(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, rows: &[Due]) -> Result<Seen
         };
         let Some(parsed) = ctx.readable(ctx.jobs.parsed(row.job, &job_row)) else { continue };
         let execution = execution.map(|row| row.execution);
+        // By older zone data neither this slot nor the next one is right: it stays for a scheduler whose data is newer.
+        if outdated && parsed.schedule.follows_zone_data() && execution.as_ref().is_some_and(is_planned) {
+            continue;
+        }
         seen.add_gate(ctx, tx, &parsed.job, execution.as_ref()).await?;
         let view = view(&parsed, job_row.state, run.unwrap_or_default());
         seen.jobs.insert(row.job, parsed);
         seen.snapshot.items.push(DueItem { id: row.execution, due: row.at, execution, job: Some(view) });
     }
     Ok(seen)
+}
+
+fn is_planned(execution: &Execution) -> bool {
+    execution.cause == Cause::Schedule
+        && matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }))
 }
 
 fn view(parsed: &ParsedJob, state: JobState, run: JobRun) -> JobView {
@@ -159,6 +178,38 @@ impl Seen {
         }
         Ok(())
     }
+}
+
+/// The slots that a plan leaves out.
+fn skipped(plan: &Plan, seen: &Seen) -> Skipped {
+    let mut skipped = Skipped::new();
+    let mut add = |execution: &Execution| {
+        if let State::Skipped { reason, .. } = execution.state {
+            *skipped.entry(reason).or_default() += 1;
+        }
+    };
+    for decision in &plan.decisions {
+        for change in &decision.changes {
+            if let Change::End { after, .. } = change {
+                add(after);
+            }
+        }
+        if let Action::End { execution, .. } = &decision.action {
+            add(execution);
+        }
+    }
+    for Decision { job, action, .. } in &plan.decisions {
+        let advance = match action {
+            Action::Queue { advance, .. } | Action::Wait { advance, .. } | Action::End { advance, .. } => advance,
+            Action::Drop(_) | Action::Later | Action::Owe(_) => continue,
+        };
+        if let Some(missed) = advance.as_ref().and_then(|advance| advance.missed.as_ref())
+            && let Some(parsed) = job.as_ref().and_then(|job| seen.jobs.get(job))
+        {
+            *skipped.entry(missed.reason).or_default() += parsed.slots_between(missed.from, missed.until);
+        }
+    }
+    skipped
 }
 
 async fn write(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, plan: &Plan, seen: &Seen) -> Result<Ticked, StoreError> {
@@ -266,7 +317,13 @@ async fn write_advance(
         next = first_free(ctx, tx, parsed, planned.slot).await?;
     }
     let planned = next.as_ref().map(planned_slot);
-    job::put_run(tx, execution.job, &JobRun { next: planned, ..advance.run.clone() })?;
+    let mut run = JobRun { next: planned, ..advance.run.clone() };
+    let until = advance.missed.as_ref().map(|missed| missed.until.saturating_sub(Duration::from_nanos(1)));
+    run.planned_after = Some(until.map_or(execution.slot, |until| until.max(execution.slot)));
+    if parsed.schedule.follows_zone_data() {
+        run.zones = ctx.env.zones().version().clone();
+    }
+    job::put_run(tx, execution.job, &run)?;
     if let Some(missed) = &advance.missed {
         ledger::add_range(tx, execution.job, missed.from, missed.until, missed.reason)?;
     }

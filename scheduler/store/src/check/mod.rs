@@ -19,7 +19,7 @@ use compline_core::ids::{ExecutionId, JobId};
 
 use crate::backend::{KeyValue, RangeQuery, Read};
 use crate::keys::{KeyBuilder, Table, after};
-use crate::tables::{bucket, cancel, dead, history, job, lease, live, meta, request, session, task, trim};
+use crate::tables::{bucket, cancel, dead, history, job, lease, live, meta, request, session, task, trim, zones};
 use crate::{Store, StoreError, Tx};
 
 use buckets::Buckets;
@@ -147,6 +147,7 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
         Table::Ledger => jobs::check_ledger(tx, &pairs, &mut notes).await?,
         Table::Bucket => pairs.iter().for_each(|pair| notes.readable(pair, buckets::decode(&pair.key, &pair.value))),
         Table::Meta
+        | Table::Zones
         | Table::Task
         | Table::Version
         | Table::Blob
@@ -173,6 +174,7 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
 fn decode(table: Table, KeyValue { key, value }: &KeyValue) -> Result<(), StoreError> {
     match table {
         Table::Meta => meta::check(key, value),
+        Table::Zones => zones::check(key, value),
         Table::Task => task::decode(key, value).map(drop),
         Table::Version => task::decode_version(key, value).map(drop),
         Table::Manifest => task::decode_manifest(key, value).map(drop),

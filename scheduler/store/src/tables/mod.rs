@@ -20,6 +20,7 @@ pub mod running;
 pub mod session;
 pub mod task;
 pub mod trim;
+pub mod zones;
 
 use bytes::Bytes;
 use compline_core::ids::SessionId;

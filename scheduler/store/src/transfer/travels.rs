@@ -30,6 +30,7 @@ impl Table {
             | Self::JobRun
             | Self::TenantJob
             | Self::Finished
+            | Self::Zones
             | Self::Log
             | Self::Bucket
             | Self::Dropping

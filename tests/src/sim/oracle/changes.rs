@@ -15,6 +15,7 @@ use super::rows::Commit;
 use super::{Checked, Moment, Oracle, broken, ensure};
 use crate::sim::model::JobModel;
 use crate::sim::world::Kind;
+use crate::sim::zones::Data;
 
 /// A job as its row says, and which slots are to be accounted for.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(super) struct Span {
 }
 
 /// A stretch ends so long after the instant that it reaches up to.
-const GRAIN: Duration = Duration::from_micros(1);
+pub(super) const GRAIN: Duration = Duration::from_micros(1);
 
 impl Owned {
     pub(super) fn new(model: JobModel, landed: Instant) -> Self {
@@ -52,7 +53,7 @@ impl Owned {
         Self { landed, state: JobState::Active, revision: 1, model, spans, states: vec![(JobState::Active, landed)] }
     }
 
-    fn close_span(&mut self, until: Timestamp) {
+    pub(super) fn close_span(&mut self, until: Timestamp) {
         if let Some(span) = self.spans.last_mut().filter(|span| !span.spent) {
             span.until = Some(until);
         }
@@ -78,7 +79,7 @@ impl Oracle {
 
     /// A job's row that is written again.
     pub(super) fn check_change(&mut self, id: JobId, row: &JobRow, commit: &Commit, moment: &Moment<'_>) -> Checked {
-        let by = self.name(self.author(commit)?);
+        let (by, data) = (self.name(self.author(commit)?), self.data_of(commit)?);
         let marks: Vec<&Mark> = commit.marks.iter().filter(|(job, _)| *job == id).map(|(_, mark)| mark).collect();
         let [mark] = marks[..] else {
             return broken("change", format!("{by} wrote {id} with these marks: {marks:?}"));
@@ -101,7 +102,12 @@ impl Oracle {
             }
             (Change::Resumed, JobState::Paused, JobState::Active) => {
                 let used_up = owned.model.is_used_up(starts);
-                if let Some(span) = owned.spans.last_mut().filter(|_| !used_up) {
+                if owned.model.is_zoned() && owned.model.data != data {
+                    owned.close_span(end);
+                    owned.model.data = data;
+                    let until = used_up.then_some(end);
+                    owned.spans.push(Span { model: owned.model.clone(), after: Some(mark.at), until, spent: used_up });
+                } else if let Some(span) = owned.spans.last_mut().filter(|_| !used_up) {
                     (span.until, span.spent) = (None, false);
                 }
                 self.newest.insert(id, mark.at);
@@ -118,8 +124,15 @@ impl Oracle {
                 let edits = self.world.record.lock().edits.get(&id).cloned().unwrap_or_default();
                 let edit = edits.into_iter().find(|edit| edit.job(id) == definition);
                 let Some(edit) = edit else { return broken("change", format!("nobody asked for {definition:?}")) };
+                // What is due at other times by other zone data is planned anew.
+                let moved = before == JobState::Active
+                    && edit.splay != owned.model.splay
+                    && edit.is_zoned()
+                    && owned.model.data != data;
+                let replanned = edit.slots != owned.model.slots || edit.bounds != owned.model.bounds || moved;
+                let edit = JobModel { data: if replanned { data } else { owned.model.data }, ..edit };
                 let legal = row.revision == owned.revision + 1 && *schedule_before == owned.model.schedule();
-                if edit.slots != owned.model.slots || edit.bounds != owned.model.bounds {
+                if replanned {
                     owned.close_span(end);
                     let spent = edit.is_used_up(starts);
                     let until = (before == JobState::Paused || spent).then_some(end);
@@ -172,6 +185,7 @@ impl Oracle {
                 SkipReason::Paused => !matches!(mark.change, Change::Paused),
                 SkipReason::Edited => matches!(mark.change, Change::Edited { .. }),
                 SkipReason::Ended => mark.change == Change::Deleted,
+                SkipReason::ZoneData => matches!(mark.change, Change::Rezoned { .. }),
                 SkipReason::Misfire | SkipReason::Overlap | SkipReason::Quota | SkipReason::Error => false,
             };
             by_act && stretch.from <= mark.at && stretch.until == mark.at + GRAIN
@@ -202,8 +216,10 @@ impl Oracle {
         // An edit may have come between the request and this part of its work.
         let record = self.world.record.lock();
         let mut models = record.asked.get(&job).into_iter().chain(record.edits.get(&job).into_iter().flatten());
-        let is_slot =
-            models.any(|model: &JobModel| model.after(slot.saturating_sub(Duration::from_secs(1))) == Some(slot));
+        let is_slot = models.any(|model: &JobModel| {
+            let by = |data| JobModel { data, ..model.clone() }.after(slot.saturating_sub(Duration::from_secs(1)));
+            [Data::Old, Data::New].into_iter().any(|data| by(data) == Some(slot))
+        });
         drop(record);
         let right = match kind {
             Kind::Trigger => due == slot,

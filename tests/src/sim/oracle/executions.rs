@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use compline_core::Timestamp;
-use compline_core::execution::{Attempt, Execution, Outcome, Owed, Queued, Running, State};
+use compline_core::execution::{Attempt, Cause, Execution, Outcome, Owed, Queued, Running, State};
 use compline_core::ledger::SkipReason;
 use compline_store::tables::execution::ExecutionRow;
 use tokio::time::Instant;
@@ -62,7 +62,7 @@ impl Oracle {
                 ensure(queued.due == *due && queued.at >= *due && moment.wall >= *due, "early", || {
                     format!("queued at {}, due at {due}: {after:?}", moment.wall)
                 })?;
-                self.check_on_time(before, queued.at)?;
+                self.check_on_time(&step, queued.at)?;
                 self.check_ticker(&step)
             }
             (State::Pending { due } | State::Retrying { due }, State::Owed(owed), []) => {
@@ -73,7 +73,7 @@ impl Oracle {
                 ensure(queued.owed && queued.due == owed.due && queued.at >= owed.since, "owed", || {
                     format!("{before:?} became {after:?}")
                 })?;
-                self.check_on_time(before, queued.at)?;
+                self.check_on_time(&step, queued.at)?;
                 self.seen.paid += 1;
                 self.check_ticker(&step)
             }
@@ -83,7 +83,7 @@ impl Oracle {
             }
             (State::Pending { .. } | State::Owed(_) | State::Waiting { .. }, State::Skipped { reason, at, .. }, []) => {
                 if *reason == SkipReason::Overlap {
-                    self.check_on_time(before, *at)?;
+                    self.check_on_time(&step, *at)?;
                 }
                 self.check_skip_reason(&step, *reason)?;
                 self.check_ticker(&step)
@@ -97,7 +97,7 @@ impl Oracle {
                 ensure(kept == due && since >= due && moment.wall >= *due, "early", || {
                     format!("held at {}, due at {due}: {after:?}", moment.wall)
                 })?;
-                self.check_on_time(before, *since)?;
+                self.check_on_time(&step, *since)?;
                 self.check_held(&step)?;
                 self.check_ticker(&step)
             }
@@ -163,7 +163,10 @@ impl Oracle {
         let owner = self.actors.owner(shard);
         ensure(owner.is_some_and(|owner| self.actors.is_of(owner, author)), "lease", || {
             format!("{} ticked shard {}, which is {owner:?}'s: {:?}", self.name(author), shard.0, step.after)
-        })
+        })?;
+        let planned = step.before.cause == Cause::Schedule
+            && matches!(step.before.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }));
+        if planned { self.check_up_to_date(step.before.job, step.commit) } else { Ok(()) }
     }
 
     /// Rule `owed`: what is set aside is late, and the lanes are not flooded with it.
@@ -173,7 +176,7 @@ impl Oracle {
         ensure(owed.due == due && owed.again == again && late, "owed", || {
             format!("at {}, {:?} became {:?}", step.moment.wall, step.before, step.after)
         })?;
-        self.check_on_time(step.before, owed.since)?;
+        self.check_on_time(step, owed.since)?;
         self.seen.owed += 1;
         self.check_ticker(step)
     }

@@ -15,20 +15,24 @@ use super::{Checked, Ending, Oracle, Violation, broken, ensure};
 impl Oracle {
     /// The executions that are due by an instant, or were once, and have not ended.
     pub fn unsettled(&self, now: Timestamp) -> impl Iterator<Item = String> {
-        self.executions.values().filter_map(move |row| {
-            let open = match row.execution.state {
-                State::Pending { due } => due <= now,
-                State::Owed(_)
-                | State::Waiting { .. }
-                | State::Queued(_)
-                | State::Running(_)
-                | State::Retrying { .. } => true,
-                State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } | State::Skipped { .. } => {
-                    false
-                }
-            };
-            open.then(|| format!("{:?}", row.execution))
-        })
+        self.executions
+            .values()
+            .filter_map(move |row| {
+                let open = match row.execution.state {
+                    State::Pending { due } => due <= now,
+                    State::Owed(_)
+                    | State::Waiting { .. }
+                    | State::Queued(_)
+                    | State::Running(_)
+                    | State::Retrying { .. } => true,
+                    State::Completed { .. }
+                    | State::Failed { .. }
+                    | State::Cancelled { .. }
+                    | State::Skipped { .. } => false,
+                };
+                open.then(|| format!("{:?}", row.execution))
+            })
+            .chain(self.outdated())
     }
 
     /// The violation that executions did not end in time.

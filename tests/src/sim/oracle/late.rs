@@ -87,11 +87,14 @@ impl Oracle {
     }
 
     /// A planned slot that a tick lets run, or wait, at this instant: it is not so late that it may not.
-    pub(super) fn check_on_time(&self, execution: &Execution, at: Timestamp) -> Checked {
+    pub(super) fn check_on_time(&self, step: &Step<'_>, at: Timestamp) -> Checked {
+        let execution = step.before;
         let Some(due) = planned_due(execution) else { return Ok(()) };
         let Some(model) = self.model(execution.job).filter(|_| execution.cause == Cause::Schedule) else {
             return Ok(());
         };
+        // Whoever sets it aside goes by newer data perhaps, and plans nothing by it yet.
+        let model = JobModel { data: self.data_of(step.commit)?, ..model };
         let late = at.saturating_since(due);
         let (newer, _) = self.newer_due(execution.job, &model, execution.slot, at);
         let chosen = self.courses.get(&execution.job).and_then(|course| course.chosen_until);

@@ -20,6 +20,7 @@
 //! | `run` | 4 | one fence is run at most once, by the session that it was granted to, after it was granted |
 //! | `stale` | 5 | a report is recorded under the fence that is current, for the run that has it, by a session that is not over |
 //! | `give-back` | 5 | an execution is taken from a session that is over, or given back by its holder, who does not run it |
+//! | `zones` | 1, 7 | a zoned job's slot is ticked by nobody whose zone data is older than the newest; what is still to come follows newer data, once |
 //! | `change` | 1, 7 | a job changes as a client asked, in one commit with a mark; what was planned by the old words goes, and nothing else |
 //! | `paused` | 7 | no slot of a paused job is queued; of a deleted one nothing is queued or claimed |
 //! | `asked-for` | 1, 3 | a trigger makes one execution, a backfill one per slot, and what was acknowledged ends as any other |
@@ -52,6 +53,7 @@ mod places;
 mod retention;
 pub mod rows;
 mod slots;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -62,6 +64,7 @@ use std::time::Duration;
 use compline_core::Timestamp;
 use compline_core::execution::{Cause, Owed, State};
 use compline_core::ids::{ExecutionId, Fence, JobId, SessionId, ShardId};
+use compline_core::schedule::zone::ZoneVersion;
 use compline_store::backend::memory::Landed;
 use compline_store::tables::cancel::CancelRow;
 use compline_store::tables::execution::ExecutionRow;
@@ -146,6 +149,8 @@ pub struct Seen {
     pub asked_for: u64,
     /// Schedulers that stood aside because of their clocks.
     pub stood_aside: u64,
+    /// Planned slots that newer zone data moved.
+    pub rezoned: u64,
     /// Runs that were to start at once when faults were over, and did.
     pub prompt: u64,
     /// Slots that were too late.
@@ -238,6 +243,8 @@ pub struct Oracle {
     open: BTreeMap<(ShardId, u32), i64>,
     /// Executions whose rows were removed. What they were is remembered with the others.
     removed: BTreeSet<ExecutionId>,
+    /// The newest zone data that the store has seen.
+    newest_zones: ZoneVersion,
     version: u64,
     digest: DefaultHasher,
     /// What the log did, in numbers.
@@ -286,6 +293,7 @@ impl Oracle {
             stops: BTreeMap::new(),
             open: BTreeMap::new(),
             removed: BTreeSet::new(),
+            newest_zones: ZoneVersion::default(),
             version: 0,
             digest: DefaultHasher::new(),
             seen: Seen::default(),
@@ -326,6 +334,7 @@ impl Oracle {
         let moment = Moment { landed, wall: self.world.clock.at(landed.at) + self.world.shape.ahead_max() };
         self.check_retention(&commit, &moment)?;
         self.check_jobs(&commit, &moment)?;
+        self.check_zones(&commit)?;
         self.check_withdrawn(&commit)?;
         self.check_slots(&commit, &moment)?;
         for after in commit.executions.values() {

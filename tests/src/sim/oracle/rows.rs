@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use compline_core::ids::{ExecutionId, JobId, SessionId, ShardId};
 use compline_core::job::JobRun;
+use compline_core::schedule::zone::ZoneVersion;
 use compline_store::keys::Table;
 use compline_store::tables::cancel::CancelRow;
 use compline_store::tables::dead::{self, DeadLetter};
@@ -15,7 +16,7 @@ use compline_store::tables::ledger::{Entry, Mark, Stretch};
 use compline_store::tables::queue::{Due, Part, Ready};
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::Session;
-use compline_store::tables::{cancel, execution, job, lease, ledger, live, queue, running, session};
+use compline_store::tables::{cancel, execution, job, lease, ledger, live, queue, running, session, zones};
 use compline_store::{Stamp, StoreError};
 
 use crate::sim::backend::{Author, SIGNATURE};
@@ -49,6 +50,8 @@ pub struct Commit {
     pub stretches: Vec<(JobId, Stretch)>,
     /// What owners did to their jobs.
     pub marks: Vec<(JobId, Mark)>,
+    /// The newest zone data from now on.
+    pub newest_zones: Option<ZoneVersion>,
     /// Open rows by bucket.
     pub open: Vec<(ShardId, u32, i64)>,
     /// Rows that count live and waiting executions: there from now on, or not.
@@ -183,6 +186,11 @@ impl Reader {
                 Entry::Stretch(stretch) => commit.stretches.push((job, stretch)),
                 Entry::Mark(mark) => commit.marks.push((job, mark)),
             }
+        } else if is(Table::Zones)
+            && key.len() == 1
+            && let Some(value) = value
+        {
+            commit.newest_zones = Some(zones::decode(key, value)?);
         } else if is(Table::Bucket)
             && let Some(value) = value
         {

@@ -3,6 +3,7 @@
 //! The data comes with `jiff` (its bundled database; the system's is never read, so that every node of a fleet agrees). `jiff` reads it;
 //! what schedules need of it is kept in one small table per zone, built at the first use and shared from then on.
 
+mod data;
 mod rules;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::sync::{LazyLock, OnceLock};
 use jiff::tz::TimeZone;
 
 use super::civil::DAY;
+pub use data::{ZoneData, ZoneVersion};
 use rules::Rules;
 pub(crate) use rules::{CYCLE, PERPETUAL_FROM, Segment};
 

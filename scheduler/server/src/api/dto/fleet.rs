@@ -36,6 +36,8 @@ pub struct NodeView {
     pub wasmtime: Option<String>,
     /// The version of its time-zone data.
     pub tzdb: Option<String>,
+    /// Whether the store has seen newer time-zone data: as a scheduler it then does not tick jobs that follow a zone other than UTC.
+    pub tzdb_outdated: bool,
 }
 
 /// How far a wall clock is off.

@@ -292,6 +292,9 @@ pub struct JobView {
     pub starts: u64,
     /// Why it is `FINISHED`: `max_runs`, `ends_at`, or `schedule` if that has no slot left of its own.
     pub finished_reason: Option<String>,
+    /// The version of the time-zone data that its next slot was planned by; absent if it follows no zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tzdb: Option<String>,
     /// The next planned instants.
     pub next_fires: Vec<String>,
     /// Its newest executions.

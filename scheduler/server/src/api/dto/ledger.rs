@@ -24,9 +24,10 @@ pub struct LedgerItem {
     /// Whether there are more slots than were counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
-    /// `ran`, `late`, `failed`, `open`, `cancelled` or `skipped`; of a change `paused`, `resumed`, `edited` or `deleted`.
+    /// `ran`, `late`, `failed`, `open`, `cancelled` or `skipped`; of a change `paused`, `resumed`, `edited` or `deleted`, or `rezoned` when newer
+    /// zone data moved the next slot.
     pub verdict: String,
-    /// Of skipped ones: `misfire`, `overlap`, `paused`, `ended`, `edited`, `quota` or `error`.
+    /// Of skipped ones: `misfire`, `overlap`, `paused`, `ended`, `edited`, `quota`, `error` or `zone_data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The longest that one of them began after its promised start.

@@ -92,7 +92,7 @@ async fn replayed(state: &ApiState, idempotency: Option<&Idempotency>) -> Result
     let known = ctx.store.transact(|tx| async move { earlier(&tx, tenant, idempotency, now).await }).await?.value;
     match known {
         None => Ok(None),
-        Some(Earlier::Same(Made::Job(_))) => Ok(Some(Changed { replayed: true })),
+        Some(Earlier::Same(Made::Job(_))) => Ok(Some(Changed { replayed: true, ..Changed::default() })),
         Some(_) => Err(action::key_reused()),
     }
 }
@@ -148,7 +148,7 @@ async fn redefine(state: &ApiState, seen: &JobSeen, edit: &[u8]) -> Result<Parse
         }
     };
     let birth = Birth { id: old.id, tenant: old.tenant.clone(), task, on_failure, now: old.created_at };
-    ParsedJob::new(checked.into_job(birth)).map_err(|error| crate::api::schedule_refusal("schedule.", &error).into())
+    state.ctx.parse(checked.into_job(birth)).map_err(|error| crate::api::schedule_refusal("schedule.", &error).into())
 }
 
 /// The version that a job runs already. Where it is gone, its parameters are not checked against it.

@@ -16,7 +16,6 @@ use crate::api::dto::{JobCreated, JobListItem, JobRequest, JobView, Page, instan
 use crate::api::problem::{ApiError, Kind, Problem};
 use crate::api::query::{Params, Segment};
 use crate::api::{ApiState, action, cursor, views};
-use crate::ctx::ParsedJob;
 use crate::ops::create::{CreateError, Created, NewJob, create_job};
 use crate::ops::idempotency::Idempotency;
 use crate::ops::query::{self, JobSeen, Window};
@@ -88,8 +87,8 @@ async fn define(state: &ApiState, request: JobRequest, idempotency: Option<Idemp
     checked.check_ahead(id, now)?;
     let paused = checked.paused();
     let birth = Birth { id, tenant: state.tenant.clone(), task, on_failure, now };
-    let job =
-        ParsedJob::new(checked.into_job(birth)).map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
+    let job = state.ctx.parse(checked.into_job(birth));
+    let job = job.map_err(|error| crate::api::schedule_refusal("schedule.", &error))?;
     Ok(NewJob { job, paused, idempotency })
 }
 

@@ -4,5 +4,7 @@ mod change;
 mod jobs;
 mod ledger;
 mod requests;
+mod story;
 mod support;
 mod tasks;
+mod zones;

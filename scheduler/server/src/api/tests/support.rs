@@ -85,6 +85,11 @@ impl Server {
         server
     }
 
+    /// Its routes, for a socket.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
     pub fn set_clock(&self, text: &str) {
         *self.clock.0.lock() = instant::parse(text).unwrap().into();
     }

@@ -38,7 +38,8 @@ pub async fn forget_finished(ctx: &Ctx, now: Timestamp) -> Result<usize, StoreEr
 }
 
 async fn forget(ctx: &Ctx, tx: &Tx, hour: u32, id: JobId, first_kept: u32) -> Result<bool, StoreError> {
-    let row: Result<Option<JobRow>, StoreError> = job::get(tx, id, Read::Serializable).await;
+    let row: Result<Option<JobRow>, StoreError> =
+        job::get_many(tx, &[id], Read::Serializable).await?.pop().unwrap_or(Ok(None));
     let run: Result<Option<JobRun>, StoreError> =
         job::get_runs(tx, &[id], Read::Serializable).await?.pop().unwrap_or(Ok(None));
     // One that cannot be read stays, and is found by `admin check`.
