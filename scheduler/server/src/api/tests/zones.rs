@@ -50,14 +50,14 @@ const ODD: &[&str] = &[
 
 /// Names that count: of the database, backward links among them.
 const GOOD: &[(&str, &str)] = &[
-    ("US/Eastern", "2026-12-01T14:00:00Z"),
-    ("America/New_York", "2026-12-01T14:00:00Z"),
+    ("US/Eastern", "2026-11-30T14:00:00Z"),
+    ("America/New_York", "2026-11-30T14:00:00Z"),
     ("Etc/GMT-14", "2026-11-30T19:00:00Z"),
     ("Etc/GMT+12", "2026-11-30T21:00:00Z"),
     ("GMT+0", "2026-12-01T09:00:00Z"),
     ("Asia/Calcutta", "2026-12-01T03:30:00Z"),
     ("Etc/UTC", "2026-12-01T09:00:00Z"),
-    ("EST5EDT", "2026-12-01T14:00:00Z"),
+    ("EST5EDT", "2026-11-30T14:00:00Z"),
     // C22: changes that data of a year ago does not have.
     ("America/Vancouver", "2026-11-30T16:00:00Z"),
     ("America/Edmonton", "2026-11-30T15:00:00Z"),
