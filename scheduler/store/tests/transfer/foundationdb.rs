@@ -7,7 +7,8 @@ use compline_fdb_cluster::{ClusterOptions, StorageEngine, TestCluster, report};
 use compline_store::Store;
 use compline_store::backend::foundationdb::{FoundationDbBackend, FoundationDbOptions};
 use compline_store::tables::meta::Meta;
-use compline_store::transfer::{TransferError, raise_incarnation};
+use compline_store::transfer::{Phase, Progress, TransferError, import, raise_incarnation};
+use tokio::sync::Notify;
 
 use crate::contents::{META, dump, embedded, export_to, fill, import_from, meta_of, plain_rows, quiet, work};
 
@@ -24,6 +25,22 @@ async fn on_cluster(cluster_file: &Path, prefix: &str) -> Store {
     store
 }
 
+/// Begins an import and drops it where it first waits for the cluster after its first batch: in the transaction of the next one.
+async fn drop_within_the_second_batch(target: &Store, path: &Path) {
+    let quiet = quiet(target).await;
+    let first_batch = Notify::new();
+    let mut on_progress = |progress: Progress| {
+        if progress.phase == Phase::Import {
+            first_batch.notify_one();
+        }
+    };
+    tokio::select! {
+        biased;
+        () = first_batch.notified() => {}
+        imported = import(target, path, quiet, &mut on_progress) => panic!("it was not dropped: {imported:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_goes_onto_a_cluster_and_comes_back_with_the_same_digests() {
     let cluster = TestCluster::for_test(ClusterOptions::single(StorageEngine::Memory));
@@ -36,10 +53,10 @@ async fn a_store_goes_onto_a_cluster_and_comes_back_with_the_same_digests() {
     let (exported, _) = export_to(&source, &there).await.expect("an export");
 
     let target = on_cluster(cluster.cluster_file(), "target").await;
-    // An import that is dropped somewhere in the middle, and goes on.
-    let cut_off = tokio::time::timeout(std::time::Duration::from_millis(150), import_from(&target, &there)).await;
+    drop_within_the_second_batch(&target, &there).await;
     let imported = import_from(&target, &there).await.expect("an import");
-    assert!(cut_off.is_ok() || imported.resumed_at < exported.rows());
+    let (resumed_at, rows) = (imported.resumed_at, exported.rows());
+    assert!(0 < resumed_at && resumed_at < rows, "it went on at row {resumed_at} of {rows}");
     assert_eq!(imported.tally, exported);
     assert_eq!(meta_of(&target).await, Some(Meta { incarnation: META.incarnation + 1, ..META }));
     let (before, after) = (dump(&source).await, dump(&target).await);
