@@ -36,9 +36,12 @@ impl Fixture {
 
     /// Removes everything.
     pub async fn clear(&self) {
-        let tx = self.begin();
-        tx.clear_range(key(""), Bytes::from_static(&[0xff]));
-        stamp(tx.commit().await);
+        let store = self.store();
+        let cleared = store.transact(|tx| async move {
+            tx.clear_range(key(""), Bytes::from_static(&[0xff]));
+            Ok(())
+        });
+        cleared.await.expect("it commits");
     }
 
     pub async fn close(self) {

@@ -52,6 +52,10 @@ macro_rules! suite {
 suite!(memory, crate::fixture::memory);
 suite!(embedded, crate::fixture::embedded);
 #[cfg(feature = "foundationdb")]
-suite!(foundationdb_memory, crate::cluster::memory);
+suite!(foundationdb_one_memory, crate::cluster::one_memory);
+#[cfg(feature = "foundationdb")]
+suite!(foundationdb_one_ssd, crate::cluster::one_ssd);
+#[cfg(feature = "foundationdb")]
+suite!(foundationdb_three_memory, crate::cluster::three_memory);
 #[cfg(feature = "foundationdb")]
 suite!(foundationdb_three_ssd, crate::cluster::three_ssd);
