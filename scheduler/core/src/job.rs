@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::ids::{ExecutionId, JobId, TaskDigest, TenantId};
+use crate::ledger::SkipReason;
 use crate::schedule::ScheduleSpec;
 use crate::schedule::retry::RetryRule;
 use crate::schedule::zone::ZoneVersion;
@@ -228,7 +229,7 @@ pub enum JobState {
 pub struct JobRun {
     /// The slot that comes next, if one does.
     pub next: Option<NextSlot>,
-    /// How many slots were admitted so far: queued, or let wait for an earlier execution to end. A slot that takes the place of a waiting one
+    /// How many slots were admitted so far: queued, let wait for an earlier execution to end, or set aside as owed while the schedule went on. A slot that takes the place of a waiting one
     /// is not counted again.
     pub starts: u64,
     /// Slots up to here were late once, and those that are left of them were chosen to run: the cap is not asked again about them.
@@ -236,6 +237,8 @@ pub struct JobRun {
     /// Slots before this may have an execution already, though they come after the planned one: the schedule had come so far, by a clock that was
     /// ahead, when it was planned anew by one that was behind. Such a slot keeps its execution and gets no other.
     pub reached: Option<Timestamp>,
+    /// Owed slots that the schedule went on without do not run any more, up to here: the job was paused, or its slots were edited away.
+    pub cleared: Option<Cleared>,
     /// Of a paused job: the first slot that the pause leaves out, whenever that is.
     pub paused_from: Option<Timestamp>,
     /// Slots that were cancelled ahead of their time, of which some may still be to come: they have an execution already and get no other.
@@ -244,6 +247,15 @@ pub struct JobRun {
     pub planned_after: Option<Timestamp>,
     /// The zone data that the next slot was planned by; none of a schedule that follows no zone.
     pub zones: ZoneVersion,
+}
+
+/// Which slots of a job do not run any more, though they are owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared {
+    /// Slots up to here.
+    pub until: Timestamp,
+    /// Why.
+    pub reason: SkipReason,
 }
 
 /// A planned slot and where it stands.

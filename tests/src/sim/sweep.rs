@@ -161,6 +161,7 @@ impl Outcome {
             ("planned slots taken back", seen.withdrawn),
             ("executions asked for", seen.asked_for),
             ("schedulers stood aside for their clocks", seen.stood_aside),
+            ("owed slots that their schedules went on without", seen.passed),
             ("planned slots that newer zone data moved", seen.rezoned),
             ("slots skipped", seen.skipped),
             ("slots skipped by a cap", seen.skipped_by_cap),

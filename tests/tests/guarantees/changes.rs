@@ -63,7 +63,7 @@ pub async fn edited(ctx: &Ctx, id: JobId, schedule: ScheduleSpec) -> Result<(), 
     changed(ctx, id, Change::Edit { base: row.revision, new: &new }).await
 }
 
-async fn changed(ctx: &Ctx, id: JobId, wanted: Change<'_>) -> Result<(), ChangeError> {
+pub async fn changed(ctx: &Ctx, id: JobId, wanted: Change<'_>) -> Result<(), ChangeError> {
     let tenant = TenantId::default_tenant();
     change(ctx, JobRequest { tenant: &tenant, id, idempotency: None }, wanted).await.map(drop)
 }

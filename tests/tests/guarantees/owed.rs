@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use compline_core::Timestamp;
 use compline_core::execution::{Execution, Outcome, State};
-use compline_core::ids::{ClaimId, ExecutionId, SessionId, TenantId};
-use compline_core::job::LATE_GRACE;
+use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TenantId};
+use compline_core::job::{LATE_GRACE, Overlap};
+use compline_core::ledger::SkipReason;
 use compline_core::schedule::ScheduleSpec;
 use compline_server::ops::cancel::{CancelRequest, cancel};
+use compline_server::ops::change::Change;
 use compline_server::passes::beat::{self, Held};
 use compline_server::passes::claim::{ClaimOutcome, ClaimRequest, claim};
 use compline_server::passes::complete::{Reported, complete};
@@ -15,6 +18,7 @@ use compline_server::passes::parts::LaneParts;
 use compline_server::passes::tick::tick;
 use compline_store::tables::queue::{ByTime, Due, lanes_owed};
 
+use crate::changes::{changed, edited};
 use crate::on_both_backends;
 use crate::world::{World, report};
 
@@ -22,6 +26,8 @@ on_both_backends! {
     what_is_late_goes_behind_what_is_on_time,
     what_was_owed_leaves_room_for_what_is_on_time,
     what_is_owed_can_be_cancelled_and_given_back,
+    what_a_job_has_due_now_does_not_wait_for_what_it_owes,
+    a_job_whose_runs_take_turns_keeps_them_in_order,
     a_lane_gets_no_more_of_what_is_owed_than_it_has_room_for,
 }
 
@@ -114,6 +120,95 @@ async fn what_is_owed_can_be_cancelled_and_given_back(world: World) {
     for id in [cancelled, run] {
         let left = world.ctx.store.transact(|tx| async move { lanes_owed(&tx, id.shard(), 9).await });
         assert!(left.await.expect("a store").value.is_empty(), "nothing is owed any more");
+    }
+}
+
+/// Ticks what a job's shard has due until nothing is left, and no owed rows. Returns how many were set aside.
+async fn catch_up(world: &World, session: SessionId, job: JobId, now: Timestamp) -> usize {
+    let shard = job.shard(world.ctx.shards);
+    let mut set_aside = 0;
+    loop {
+        let until = now + Duration::from_micros(1);
+        let read = world.ctx.store.transact(|tx| async move { ByTime::Due.first(&tx, shard, None, until, 9).await });
+        let (due, _) = read.await.expect("a store").value;
+        if due.is_empty() {
+            return set_aside;
+        }
+        set_aside += tick(&world.ctx, session, shard, ByTime::Due, &due, now).await.expect("a tick").set_aside;
+    }
+}
+
+/// A job of every minute and its first slot.
+async fn minutely(world: &World, session: SessionId, overlap: Overlap) -> (JobId, Timestamp) {
+    let id = world.create_as(ScheduleSpec::cron("0 * * * * *"), |job| job.overlap = overlap).await;
+    let Execution { slot, job, .. } = world.execution(id).await;
+    // Takes the shards.
+    world.tick_all(session).await;
+    (job, slot)
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn what_a_job_has_due_now_does_not_wait_for_what_it_owes(world: World) {
+    let (node, session) = world.begin_sessions(1).await.remove(0);
+    let (job, first) = minutely(&world, session, Overlap::Allow).await;
+    let now = first + 30 * MINUTE + Duration::from_secs(5);
+    assert_eq!(catch_up(&world, session, job, now).await, 30, "each late slot, and none besides");
+    let next = world.next_of_job(job).await.expect("a slot");
+    assert_eq!(next.slot, first + 31 * MINUTE, "the schedule went on");
+    // Nothing of what is owed is in the lane yet, and the one that is due now is.
+    let claimed = take(&world, &node, session, 99, 99).await.claimed;
+    let slots: Vec<_> = claimed.iter().map(|claimed| claimed.execution.slot).collect();
+    assert_eq!(slots, [first + 30 * MINUTE]);
+    // The rest follows, oldest first, each once.
+    world.tick_at(&world.ctx, session, job, now).await;
+    let mut slots = Vec::new();
+    while let Some(claimed) = take(&world, &node, session, 1, 1).await.claimed.pop() {
+        slots.push(claimed.execution.slot);
+    }
+    slots.sort_unstable();
+    let owed: Vec<_> = (0..30).map(|minute| first + minute * MINUTE).collect();
+    assert_eq!(slots, owed);
+}
+
+async fn a_job_whose_runs_take_turns_keeps_them_in_order(world: World) {
+    let (_, session) = world.begin_sessions(1).await.remove(0);
+    let (job, first) = minutely(&world, session, Overlap::BufferAll).await;
+    let now = first + 3 * MINUTE + Duration::from_secs(5);
+    assert_eq!(catch_up(&world, session, job, now).await, 1, "the schedule waits for it");
+    assert_eq!(world.next_of_job(job).await.map(|next| next.slot), Some(first));
+    world.tick_at(&world.ctx, session, job, now).await;
+    assert_eq!(world.next_of_job(job).await.map(|next| next.slot), Some(first + MINUTE));
+}
+
+/// What a job owes is not run behind its owner's back.
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_ends_with_a_pause_or_an_edit_of_its_slots() {
+    for (act, reason) in [("pause", Some(SkipReason::Paused)), ("edit", Some(SkipReason::Edited)), ("none", None)] {
+        let world = World::memory().await;
+        let (node, session) = world.begin_sessions(1).await.remove(0);
+        let (job, first) = minutely(&world, session, Overlap::Allow).await;
+        tokio::time::advance(first.saturating_since(world.ctx.env.now()) + 3 * MINUTE - Duration::from_secs(1)).await;
+        let now = world.ctx.env.now();
+        assert_eq!(catch_up(&world, session, job, now).await, 3);
+        match act {
+            "pause" => {
+                changed(&world.ctx, job, Change::Pause).await.expect("a pause");
+                changed(&world.ctx, job, Change::Resume).await.expect("a resume");
+            }
+            "edit" => edited(&world.ctx, job, ScheduleSpec::cron("30 * * * * *")).await.expect("an edit"),
+            _ => edited(&world.ctx, job, ScheduleSpec::cron("0 * * * * *")).await.expect("an edit"),
+        }
+        world.tick_at(&world.ctx, session, job, now).await;
+        for execution in world.executions_of(job).await.iter().filter(|execution| execution.slot < now) {
+            match (&execution.state, reason) {
+                (State::Skipped { reason: is, .. }, Some(reason)) => assert_eq!(*is, reason, "{act}: {execution:?}"),
+                (State::Queued(queued), None) => assert!(queued.owed, "{act}: {execution:?}"),
+                _ => panic!("{act}: {execution:?}"),
+            }
+        }
+        let claimed = take(&world, &node, session, 9, 9).await.claimed.len();
+        assert_eq!(claimed, if reason.is_some() { 0 } else { 3 }, "{act}");
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Event {
     Owe {
         /// When that was noticed.
         at: Timestamp,
+        /// Whether its job's schedule goes on without it.
+        passed: bool,
     },
     /// Its time has come, and an earlier execution of its job must end first.
     Hold {

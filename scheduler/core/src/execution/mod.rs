@@ -156,8 +156,8 @@ impl Execution {
                 let at = (*at).max(*since);
                 next.state = queued(at, at, *partition, false);
             }
-            (State::Pending { due }, Event::Owe { at }) => next.state = owed(*due, *at, false),
-            (State::Retrying { due }, Event::Owe { at }) => next.state = owed(*due, *at, true),
+            (State::Pending { due }, Event::Owe { at, passed }) => next.state = owed(*due, *at, false, *passed),
+            (State::Retrying { due }, Event::Owe { at, passed }) => next.state = owed(*due, *at, true, *passed),
             (State::Pending { due } | State::Retrying { due } | State::Owed(Owed { due, .. }), Event::Hold { at }) => {
                 next.state = State::Waiting { due: *due, since: *at };
             }
@@ -383,8 +383,8 @@ fn queued(due: Timestamp, at: Timestamp, partition: u8, owed: bool) -> State {
     State::Queued(Queued { due, at, partition, lane: String::new(), owed })
 }
 
-fn owed(due: Timestamp, since: Timestamp, again: bool) -> State {
-    State::Owed(Owed { due, since, again, lane: String::new() })
+fn owed(due: Timestamp, since: Timestamp, again: bool, passed: bool) -> State {
+    State::Owed(Owed { due, since, again, passed, lane: String::new() })
 }
 
 fn cancelled(stop: &Stop, at: Timestamp) -> State {

@@ -72,6 +72,8 @@ pub struct Owed {
     pub since: Timestamp,
     /// Whether it has failed before, and is to be tried again.
     pub again: bool,
+    /// Whether its job's schedule has gone on without it: it is not the slot that comes next any more.
+    pub passed: bool,
     /// The lane that it will go to, as its job had it then. With the due time this is its place. Whoever writes the row puts it in.
     pub lane: String,
 }

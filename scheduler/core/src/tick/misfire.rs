@@ -69,6 +69,11 @@ pub(super) fn judge(job: &JobView, NextSlot { slot, due, .. }: NextSlot, now: Ti
     Verdict::Pass { next: kept, until, owed_until, reason: reason(job, due, now) }
 }
 
+/// Why a slot that was due then does not run any more, if it is too late for that.
+pub(super) fn too_late(job: &JobView, due: Timestamp, now: Timestamp) -> Option<String> {
+    (now.saturating_since(due) > job.misfire.lateness_max()).then(|| reason(job, due, now))
+}
+
 /// The first slot from `slot` on that was due at `horizon` or later.
 fn within(planned: &Planned<'_>, horizon: Timestamp) -> Option<Timestamp> {
     let Planned { table, slot, due } = *planned;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use misfire::{Verdict, judge};
+use misfire::{Verdict, judge, too_late};
 use overlap::{Admission, At};
 pub use overlap::{Counted, Gate, WAITING_MAX};
 
@@ -141,7 +141,12 @@ pub enum Action {
     /// The row stays, and the next pass decides about it.
     Later,
     /// It is late, and waits among what is owed until there is room for it.
-    Owe(Execution),
+    Owe {
+        /// Its row from now on.
+        execution: Execution,
+        /// What its job's schedule does next; `None` if that goes on no sooner than this slot does, or if this moves no schedule.
+        advance: Option<Advance>,
+    },
     /// It goes to its lane.
     Queue {
         /// Its row from now on.
@@ -237,7 +242,9 @@ fn decide(
     let gate = gates.get_mut(&job.id).unwrap_or(&mut uncounted);
     gate.settle(&at, changes);
     match &execution.state {
-        State::Pending { .. } | State::Owed(Owed { again: false, .. }) if execution.cause == Cause::Schedule => {
+        State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. })
+            if execution.cause == Cause::Schedule =>
+        {
             if job.run.next.is_none_or(|next| next.execution != item.id) {
                 return Action::Drop(Stale::Superseded);
             }
@@ -246,7 +253,10 @@ fn decide(
         State::Pending { .. } | State::Retrying { .. } | State::Owed(_) if job.state == JobState::Deleted => {
             end(execution, &cancel_deleted(now), None)
         }
-        State::Pending { .. } | State::Retrying { .. } if late => owe(execution, now),
+        State::Pending { .. } | State::Retrying { .. } if late => owe(execution, now, None),
+        State::Owed(owed) if execution.cause == Cause::Schedule && owed.passed && !owed.again => {
+            decide_passed(execution, owed, &at, gate, changes)
+        }
         // A try of what is live already, and what tells of a failure, which is another task.
         State::Retrying { .. } | State::Owed(Owed { again: true, .. }) if execution.counted => queue(execution, &at),
         State::Pending { .. } | State::Retrying { .. } | State::Owed(_)
@@ -254,12 +264,7 @@ fn decide(
         {
             queue(execution, &at)
         }
-        State::Pending { .. } | State::Retrying { .. } | State::Owed(_) => match gate.admit(execution, &at, changes) {
-            Admission::Queue { execution, .. } => Action::Queue { execution, advance: None },
-            Admission::Wait { execution, .. } => Action::Wait { execution, advance: None },
-            Admission::Skip(execution) => Action::End { execution, advance: None },
-            Admission::Stale => Action::Drop(Stale::NotWaiting),
-        },
+        State::Pending { .. } | State::Retrying { .. } | State::Owed(_) => admit(execution, &at, gate, changes),
         State::Waiting { .. } => Action::Drop(Stale::Held),
         State::Queued(_)
         | State::Running(_)
@@ -274,8 +279,41 @@ fn waits_for_its_time(state: &State) -> bool {
     matches!(state, State::Pending { .. } | State::Retrying { .. } | State::Owed(_))
 }
 
-fn owe(execution: &Execution, now: Timestamp) -> Action {
-    or_stale(execution.apply(&Event::Owe { at: now }), Action::Owe)
+/// Sets an execution aside, with its job's schedule if that goes on without it.
+fn owe(execution: &Execution, now: Timestamp, advance: Option<Advance>) -> Action {
+    let event = Event::Owe { at: now, passed: advance.is_some() };
+    or_stale(execution.apply(&event), |execution| Action::Owe { execution, advance })
+}
+
+/// What moves no schedule goes to its lane, if the overlap rule of its job lets it.
+fn admit(execution: &Execution, at: &At<'_>, gate: &mut Gate, changes: &mut Vec<Change>) -> Action {
+    match gate.admit(execution, at, changes) {
+        Admission::Queue { execution, .. } => Action::Queue { execution, advance: None },
+        Admission::Wait { execution, .. } => Action::Wait { execution, advance: None },
+        Admission::Skip(execution) => Action::End { execution, advance: None },
+        Admission::Stale => Action::Drop(Stale::NotWaiting),
+    }
+}
+
+/// Decides about an owed slot that its job's schedule has gone on without. It was chosen to run; whether it still may is asked again.
+fn decide_passed(
+    execution: &Execution,
+    owed: &Owed,
+    at: &At<'_>,
+    gate: &mut Gate,
+    changes: &mut Vec<Change>,
+) -> Action {
+    let At { job, now, .. } = *at;
+    let cleared = job.run.cleared.filter(|cleared| execution.slot <= cleared.until).map(|cleared| cleared.reason);
+    let reason = if job.state == JobState::Paused { Some(SkipReason::Paused) } else { cleared };
+    if let Some(reason) = reason {
+        let words = format!("it was owed still when its job was {}, and does not run any more", reason.as_str());
+        return end(execution, &skip(now, reason, words), None);
+    }
+    if let Some(words) = too_late(job, owed.due, now) {
+        return end(execution, &skip(now, SkipReason::Misfire, words), None);
+    }
+    admit(execution, at, gate, changes)
 }
 
 fn queue(execution: &Execution, at: &At<'_>) -> Action {
@@ -310,7 +348,9 @@ fn decide_slot(
         Some(advance(snapshot, job, next, JobRun { next: None, starts, owed_until, ..job.run.clone() }, None))
     };
     match judge(job, planned_slot(execution), now) {
-        Verdict::Run { .. } if late => owe(execution, now),
+        Verdict::Run { owed_until } if late => {
+            owe(execution, now, job.goes_past_owed().then(|| after(job.run.starts + 1, owed_until)).flatten())
+        }
         Verdict::Run { owed_until } => match gate.admit(execution, at, changes) {
             Admission::Queue { execution, replaced } => {
                 Action::Queue { execution, advance: after((job.run.starts + 1).saturating_sub(replaced), owed_until) }
@@ -363,6 +403,12 @@ pub fn partition_of(id: &ExecutionId, partitions: u8) -> u8 {
 }
 
 impl JobView {
+    /// Whether the schedule goes on while slots of it are owed, so that what is due now waits for none of them: its slots have nothing to do with
+    /// each other.
+    pub fn goes_past_owed(&self) -> bool {
+        self.overlap == Overlap::Allow && self.bounds.max_runs.is_none()
+    }
+
     /// Its slots.
     pub fn timetable(&self) -> Timetable<'_> {
         Timetable {

@@ -157,10 +157,10 @@ impl Player {
         }
         let advance = match decision.action {
             Action::Drop(_) | Action::Later => None,
-            Action::Owe(execution) => {
+            Action::Owe { execution, advance } => {
                 self.owed.insert((decision.due, execution.id));
                 self.executions.insert(execution.id, execution);
-                None
+                advance
             }
             Action::Queue { execution, advance } => {
                 self.queue(execution);

@@ -96,7 +96,7 @@ async fn cancel_in(
         _ => {}
     }
     let run = match (&row.execution.state, row.execution.cause) {
-        (State::Pending { .. } | State::Owed(Owed { again: false, .. }), Cause::Schedule) => {
+        (State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. }), Cause::Schedule) => {
             job::get_run(tx, job_id, Read::Serializable).await?
         }
         _ => None,

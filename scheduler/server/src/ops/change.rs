@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use compline_core::Timestamp;
 use compline_core::ids::{JobId, TenantId};
-use compline_core::job::{JobRun, JobState};
+use compline_core::job::{Cleared, JobRun, JobState};
 use compline_core::ledger::{Change as Done, SkipReason};
 use compline_core::schedule::Schedule;
 use compline_store::backend::Read;
@@ -163,7 +163,8 @@ async fn resume(
     moment.close_pause(tx, &seen.parsed, &run)?;
     job::put(tx, id, &seen.row.in_state(JobState::Active));
     let next = first_behind(&seen.parsed, now);
-    plan_from(ctx, tx, &seen.parsed, JobRun { planned_after: Some(now), ..run }, next).await
+    plan_from(ctx, tx, &seen.parsed, JobRun { planned_after: Some(now), ..cleared(run, now, SkipReason::Paused) }, next)
+        .await
 }
 
 async fn delete(tx: &Tx, id: JobId, seen: &Seen, run: JobRun, moment: &mut Moment) -> Result<(), StoreError> {
@@ -199,7 +200,7 @@ async fn edit(
         if other_slots {
             moment.close_pause(tx, &seen.parsed, &run)?;
             let paused_from = first_of(new, now);
-            job::put_run(tx, id, &JobRun { paused_from, ..run })?;
+            job::put_run(tx, id, &JobRun { paused_from, ..cleared(run, now, SkipReason::Edited) })?;
         }
         return Ok(());
     }
@@ -207,6 +208,7 @@ async fn edit(
     if other_slots || (other_due && !rezone::is_planned_by_own(ctx, &new.schedule, &run)) {
         let planned = withdraw(tx, &seen.parsed, &run).await?;
         moment.leave_out(tx, &seen.parsed, planned, SkipReason::Edited)?;
+        let run = if other_slots { cleared(run, now, SkipReason::Edited) } else { run };
         plan_from(ctx, tx, new, JobRun { planned_after: Some(now), ..run }, first_of(new, now)).await?;
     } else if other_due {
         // The same slot, due at another time.
@@ -214,6 +216,11 @@ async fn edit(
         plan_from(ctx, tx, new, run, slot).await?;
     }
     Ok(())
+}
+
+/// The slots up to now that are owed do not run any more.
+fn cleared(run: JobRun, now: Timestamp, reason: SkipReason) -> JobRun {
+    JobRun { cleared: Some(Cleared { until: now, reason }), ..run }
 }
 
 fn mark(tx: &Tx, id: JobId, revision: u64, at: Timestamp, change: Done) -> Result<(), StoreError> {

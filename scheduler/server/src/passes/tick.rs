@@ -154,7 +154,7 @@ async fn read(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, rows: &[Due]) -> Result<Seen
 
 fn is_planned(execution: &Execution) -> bool {
     execution.cause == Cause::Schedule
-        && matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }))
+        && matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. }))
 }
 
 fn view(parsed: &ParsedJob, state: JobState, run: JobRun) -> JobView {
@@ -201,7 +201,8 @@ fn skipped(plan: &Plan, seen: &Seen) -> Skipped {
     for Decision { job, action, .. } in &plan.decisions {
         let advance = match action {
             Action::Queue { advance, .. } | Action::Wait { advance, .. } | Action::End { advance, .. } => advance,
-            Action::Drop(_) | Action::Later | Action::Owe(_) => continue,
+            Action::Owe { advance, .. } => advance,
+            Action::Drop(_) | Action::Later => continue,
         };
         if let Some(missed) = advance.as_ref().and_then(|advance| advance.missed.as_ref())
             && let Some(parsed) = job.as_ref().and_then(|job| seen.jobs.get(job))
@@ -233,11 +234,11 @@ async fn write(ctx: &Ctx, tx: &Tx, from: ByTime<'_>, plan: &Plan, seen: &Seen) -
         }
         let (execution, advance) = match action {
             Action::Drop(_) | Action::Later => continue,
-            Action::Owe(execution) => {
+            Action::Owe { execution, advance } => {
                 put_owed(tx, execution, &parsed.job.lane)?;
                 ticked.owed.insert(parsed.job.lane.clone());
                 ticked.set_aside += 1;
-                continue;
+                (execution, advance)
             }
             Action::Queue { execution, advance } => {
                 enqueue(ctx, tx, execution, parsed)?;

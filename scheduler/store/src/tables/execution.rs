@@ -13,7 +13,7 @@ use crate::keys::{KeyBuilder, Table};
 use crate::{Stamp, StoreError, Tx};
 
 const NAME: &str = "execution";
-const SCHEMA: u8 = 5;
+const SCHEMA: u8 = 6;
 const INCARNATION_AT: usize = 1;
 const STAMP_AT: usize = 5;
 const FIELDS_AT: usize = STAMP_AT + Stamp::BYTES;

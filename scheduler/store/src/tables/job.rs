@@ -12,7 +12,7 @@ use crate::{StoreError, Tx};
 const NAME: &str = "job";
 const SCHEMA: u8 = 2;
 const RUN_NAME: &str = "job run";
-const RUN_SCHEMA: u8 = 5;
+const RUN_SCHEMA: u8 = 6;
 
 /// A job's row. Its head (revision, state) is readable without decoding the definition, so that tick and claim can use a cached one.
 #[derive(Debug, Clone, PartialEq, Eq)]

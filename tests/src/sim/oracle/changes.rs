@@ -11,6 +11,7 @@ use compline_store::tables::job::JobRow;
 use compline_store::tables::ledger::{Mark, Stretch};
 use tokio::time::Instant;
 
+use super::executions::Step;
 use super::rows::Commit;
 use super::{Checked, Moment, Oracle, broken, ensure};
 use crate::sim::model::JobModel;
@@ -28,6 +29,8 @@ pub(super) struct Owned {
     pub(super) model: JobModel,
     /// Whose slots count when.
     pub(super) spans: Vec<Span>,
+    /// Owed slots up to here that the schedule went on without do not run, and why.
+    cleared: Option<(Timestamp, SkipReason)>,
     /// Every state that it was in, from when.
     states: Vec<(JobState, Instant)>,
 }
@@ -50,7 +53,8 @@ pub(super) const GRAIN: Duration = Duration::from_micros(1);
 impl Owned {
     pub(super) fn new(model: JobModel, landed: Instant) -> Self {
         let spans = vec![Span { model: model.clone(), after: None, until: None, spent: false }];
-        Self { landed, state: JobState::Active, revision: 1, model, spans, states: vec![(JobState::Active, landed)] }
+        let states = vec![(JobState::Active, landed)];
+        Self { landed, state: JobState::Active, revision: 1, model, spans, cleared: None, states }
     }
 
     pub(super) fn close_span(&mut self, until: Timestamp) {
@@ -110,6 +114,7 @@ impl Oracle {
                 } else if let Some(span) = owned.spans.last_mut().filter(|_| !used_up) {
                     (span.until, span.spent) = (None, false);
                 }
+                owned.cleared = Some((mark.at, SkipReason::Paused));
                 self.newest.insert(id, mark.at);
                 self.seen.resumed += 1;
                 (Kind::Resume, same)
@@ -129,9 +134,13 @@ impl Oracle {
                     && edit.splay != owned.model.splay
                     && edit.is_zoned()
                     && owned.model.data != data;
-                let replanned = edit.slots != owned.model.slots || edit.bounds != owned.model.bounds || moved;
+                let other_slots = edit.slots != owned.model.slots || edit.bounds != owned.model.bounds;
+                let replanned = other_slots || moved;
                 let edit = JobModel { data: if replanned { data } else { owned.model.data }, ..edit };
                 let legal = row.revision == owned.revision + 1 && *schedule_before == owned.model.schedule();
+                if other_slots {
+                    owned.cleared = Some((mark.at, SkipReason::Edited));
+                }
                 if replanned {
                     owned.close_span(end);
                     let spent = edit.is_used_up(starts);
@@ -236,13 +245,32 @@ impl Oracle {
         Ok(())
     }
 
+    /// Why an owed slot that its job's schedule went on without does not run: the job rests, or was resumed or edited behind it.
+    fn cleared(&self, execution: &Execution) -> Option<SkipReason> {
+        let owned = self.jobs.get(&execution.job)?;
+        if !matches!(execution.state, State::Owed(Owed { passed: true, .. })) {
+            return None;
+        }
+        if owned.state == JobState::Paused {
+            return Some(SkipReason::Paused);
+        }
+        owned.cleared.filter(|(until, _)| execution.slot <= *until).map(|(_, reason)| reason)
+    }
+
+    /// Rule `paused` for such a slot.
+    pub(super) fn check_cleared(&self, step: &Step<'_>, reason: SkipReason) -> Checked {
+        ensure(self.cleared(step.before) == Some(reason), "paused", || {
+            format!("{:?} became {:?}", step.before, step.after)
+        })
+    }
+
     /// Of a job that rests no slot is queued; of one that is deleted nothing is.
     pub(super) fn check_may_go_on(&self, execution: &Execution, what: &str) -> Checked {
         let state = self.state_of(execution.job);
         let planned = execution.cause == Cause::Schedule
             && matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }));
         let right = match state {
-            Some(JobState::Active) => true,
+            Some(JobState::Active) => self.cleared(execution).is_none(),
             Some(JobState::Paused) => !planned,
             Some(JobState::Deleted) | None => false,
         };

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use compline_core::Timestamp;
 use compline_core::execution::{Attempt, Cause, Execution, Outcome, Owed, Queued, Running, State};
+use compline_core::job::Overlap;
 use compline_core::ledger::SkipReason;
 use compline_store::tables::execution::ExecutionRow;
 use tokio::time::Instant;
 
 use super::rows::{Commit, Place};
 use super::{Checked, Ending, Moment, Oracle, broken, ensure};
+use crate::sim::model::JobModel;
 
 /// After so many lost workers an execution is poison.
 const LOST_MAX: usize = 3;
@@ -109,7 +111,11 @@ impl Oracle {
                 self.check_ticker(&step)
             }
             // The same slot by the new words as by the old ones; it may be spread otherwise.
-            (State::Pending { .. } | State::Owed(Owed { again: false, .. }), State::Pending { due }, []) => {
+            (
+                State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. }),
+                State::Pending { due },
+                [],
+            ) => {
                 let changed = commit.marks.iter().any(|(job, _)| *job == after.job);
                 let only_due = Execution { state: before.state.clone(), ..after.clone() } == *before;
                 ensure(changed && only_due, "machine", || format!("{before:?} became {after:?}"))?;
@@ -165,7 +171,10 @@ impl Oracle {
             format!("{} ticked shard {}, which is {owner:?}'s: {:?}", self.name(author), shard.0, step.after)
         })?;
         let planned = step.before.cause == Cause::Schedule
-            && matches!(step.before.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }));
+            && matches!(
+                step.before.state,
+                State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. })
+            );
         if planned { self.check_up_to_date(step.before.job, step.commit) } else { Ok(()) }
     }
 
@@ -173,9 +182,14 @@ impl Oracle {
     fn check_owed(&mut self, step: &Step<'_>, due: Timestamp, owed: &Owed) -> Checked {
         let again = matches!(step.before.state, State::Retrying { .. });
         let late = owed.since.saturating_since(due) > GRACE && owed.since <= step.moment.wall;
-        ensure(owed.due == due && owed.again == again && late, "owed", || {
+        // Of slots that have nothing to do with each other none waits for one that is owed.
+        let apart = |model: JobModel| model.overlap == Overlap::Allow && model.bounds.max_runs.is_none();
+        let scheduled = step.before.cause == Cause::Schedule && !again;
+        let passed = scheduled && self.model(step.before.job).is_some_and(apart);
+        ensure(owed.due == due && owed.again == again && owed.passed == passed && late, "owed", || {
             format!("at {}, {:?} became {:?}", step.moment.wall, step.before, step.after)
         })?;
+        self.seen.passed += u64::from(passed);
         self.check_on_time(step, owed.since)?;
         self.seen.owed += 1;
         self.check_ticker(step)

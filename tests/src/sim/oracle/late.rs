@@ -93,9 +93,15 @@ impl Oracle {
         let Some(model) = self.model(execution.job).filter(|_| execution.cause == Cause::Schedule) else {
             return Ok(());
         };
+        if is_passed(&execution.state) {
+            // It was chosen already: of the newer ones none takes its place.
+            return ensure(late_of(due, at) <= model.misfire.lateness_max(), "misfire", || {
+                format!("it ran at {at}, under {:?}: {execution:?}", model.misfire)
+            });
+        }
         // Whoever sets it aside goes by newer data perhaps, and plans nothing by it yet.
         let model = JobModel { data: self.data_of(step.commit)?, ..model };
-        let late = at.saturating_since(due);
+        let late = late_of(due, at);
         let (newer, _) = self.newer_due(execution.job, &model, execution.slot, at);
         let chosen = self.courses.get(&execution.job).and_then(|course| course.chosen_until);
         let right = match model.misfire.policy {
@@ -117,6 +123,12 @@ impl Oracle {
         let (Some(due), Some(model)) = (planned_due(execution), self.model(execution.job)) else {
             return broken("misfire", format!("{execution:?} was passed over"));
         };
+        if is_passed(&execution.state) {
+            self.seen.skipped += 1;
+            return ensure(late_of(due, at) > model.misfire.lateness_max() && at <= step.wall(), "misfire", || {
+                format!("it was passed over at {at}, under {:?}: {execution:?}", model.misfire)
+            });
+        }
         let stretches = step.commit.stretches.iter();
         let stretch = stretches.filter(|(job, stretch)| *job == execution.job && stretch.reason == SkipReason::Misfire);
         let until = stretch.map(|(_, stretch)| stretch.until).max();
@@ -169,6 +181,7 @@ impl Oracle {
             }
             let more = match (&before.state, &after.state) {
                 (before, State::Queued(_) | State::Waiting { .. }) if is_planned(before) => 1,
+                (before, State::Owed(Owed { passed: true, .. })) if is_planned(before) => 1,
                 (State::Waiting { .. }, State::Skipped { reason: SkipReason::Overlap, .. }) => -1,
                 _ => 0,
             };
@@ -208,7 +221,16 @@ impl Oracle {
 
 /// Whether a slot has not been admitted yet, be it in time or late.
 fn is_planned(state: &State) -> bool {
-    matches!(state, State::Pending { .. } | State::Owed(Owed { again: false, .. }))
+    matches!(state, State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. }))
+}
+
+/// Whether a slot is owed and its job's schedule went on.
+fn is_passed(state: &State) -> bool {
+    matches!(state, State::Owed(Owed { passed: true, again: false, .. }))
+}
+
+fn late_of(due: Timestamp, at: Timestamp) -> Duration {
+    at.saturating_since(due)
 }
 
 /// When such a slot is due.

@@ -149,6 +149,8 @@ pub struct Seen {
     pub asked_for: u64,
     /// Schedulers that stood aside because of their clocks.
     pub stood_aside: u64,
+    /// Owed slots that their jobs' schedules went on without.
+    pub passed: u64,
     /// Planned slots that newer zone data moved.
     pub rezoned: u64,
     /// Runs that were to start at once when faults were over, and did.
@@ -362,7 +364,10 @@ impl Oracle {
         for (id, row) in &commit.executions {
             let execution = &row.execution;
             let pending = self.pending.entry(execution.job).or_default();
-            let planned = matches!(execution.state, State::Pending { .. } | State::Owed(Owed { again: false, .. }));
+            let planned = matches!(
+                execution.state,
+                State::Pending { .. } | State::Owed(Owed { again: false, passed: false, .. })
+            );
             if planned && execution.cause == Cause::Schedule {
                 pending.insert(*id);
             } else {

@@ -185,10 +185,14 @@ impl Oracle {
         match reason {
             SkipReason::Overlap => self.check_left_to_others(step),
             SkipReason::Paused => {
+                if matches!(step.before.state, State::Owed(_)) {
+                    return self.check_cleared(step, reason);
+                }
                 let waited = matches!(step.before.state, State::Waiting { .. });
                 let paused = self.state_of(step.before.job) == Some(JobState::Paused);
                 ensure(waited && paused, "paused", || format!("{:?} became {:?}", step.before, step.after))
             }
+            SkipReason::Edited => self.check_cleared(step, reason),
             SkipReason::Ended => ensure(self.is_used_up(step.before.job), "bounds", || {
                 format!("its job has runs left: {:?} became {:?}", step.before, step.after)
             }),
