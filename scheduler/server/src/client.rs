@@ -105,16 +105,20 @@ impl Client {
         self.read(request).await
     }
 
-    /// Edits something; with a revision, only if it still has that one.
+    /// Edits something; with a revision, only if it still has that one. With a key a repeat is recognised.
     pub async fn patch<B: Serialize + Sync, T: DeserializeOwned>(
         &self,
         path: &[&str],
         body: &B,
         revision: Option<u64>,
+        idempotency_key: Option<&str>,
     ) -> Result<Reply<T>, CliError> {
         let mut request = self.request(Method::PATCH, path, &[]).json(body);
         if let Some(revision) = revision {
             request = request.header(IF_MATCH, format!("\"{revision}\""));
+        }
+        if let Some(key) = idempotency_key {
+            request = request.header("Idempotency-Key", key);
         }
         self.read(request).await
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::body::unfit;
 use super::dto::JobRequest;
@@ -12,7 +12,10 @@ use crate::json;
 use crate::refusal::Refusal;
 
 /// Fields whose own fields are edited one by one.
-const MERGED: [&str; 4] = ["schedule", "misfire", "limits", "labels"];
+const MERGED: [&str; 6] = ["schedule", "misfire", "retry", "limits", "on_failure", "labels"];
+
+/// Fields with their JSON texts, so that what a user wrote keeps its digits.
+type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// A request that is an edit of a stored definition.
 pub struct Patched {
@@ -35,15 +38,17 @@ pub fn overlay(stored: &JobRequest, edit: &[u8]) -> Result<Patched, ApiError> {
             Refusal::new("(body)", format!("it is not an object: {error}")).hint("name the fields that change"),
         )
     };
-    let edit: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(edit).map_err(not_an_object)?;
+    let edit: Fields = serde_json::from_slice(edit).map_err(not_an_object)?;
     if edit.contains_key("paused") {
         return Err(Refusal::new("paused", "an edit neither pauses a job nor resumes it")
             .hint("POST /v1/jobs/{id}/pause and /resume do")
             .into());
     }
     let whole = serde_json::to_string(stored).and_then(|text| serde_json::from_str(&text));
-    let mut whole: BTreeMap<String, Box<RawValue>> = whole.map_err(unreadable)?;
-    let (names_task, names_on_failure) = (edit.contains_key("task"), edit.contains_key("on_failure"));
+    let mut whole: Fields = whole.map_err(unreadable)?;
+    let names_task = edit.contains_key("task");
+    let names_on_failure =
+        edit.get("on_failure").and_then(|text| object(text)).is_some_and(|fields| fields.contains_key("task"));
     for (name, value) in edit {
         let value = match whole.get(&name) {
             Some(before) if MERGED.contains(&name.as_str()) => merge(&name, before, value)?,
@@ -57,25 +62,59 @@ pub fn overlay(stored: &JobRequest, edit: &[u8]) -> Result<Patched, ApiError> {
 }
 
 fn merge(name: &str, before: &RawValue, after: Box<RawValue>) -> Result<Box<RawValue>, ApiError> {
-    let object = |text: &RawValue| match serde_json::from_str(text.get()) {
-        Ok(Value::Object(fields)) => Some(fields),
-        _ => None,
-    };
     let (Some(mut fields), Some(edited)) = (object(before), object(&after)) else { return Ok(after) };
-    // Another kind of schedule has nothing of the old one.
-    let other_kind = edited.get("type").is_some_and(|kind| Some(kind) != fields.get("type"));
-    if name == "schedule" && other_kind {
-        return Ok(after);
+    match name {
+        // Another kind of schedule has nothing of the old one.
+        "schedule" if edited.get("type").is_some_and(|kind| parsed(Some(kind)) != parsed(fields.get("type"))) => {
+            return Ok(after);
+        }
+        "retry" => forget_other_rule(&mut fields, &edited),
+        _ => {}
     }
     for (field, value) in edited {
-        // A label has no default: without a value it is gone.
-        if name == "labels" && value.is_null() {
-            fields.remove(&field);
-        } else {
-            fields.insert(field, value);
+        match fields.get(&field) {
+            // A label has no default: without a value it is gone.
+            _ if name == "labels" && is_null(&value) => {
+                fields.remove(&field);
+            }
+            Some(before) if name == "retry" && field == "exponential" => {
+                let value = merge(&field, before, value)?;
+                fields.insert(field, value);
+            }
+            _ => {
+                fields.insert(field, value);
+            }
         }
     }
-    serde_json::value::to_raw_value(&fields).map_err(unreadable)
+    to_raw_value(&fields).map_err(unreadable)
+}
+
+/// Takes out of the fields of `retry` what an edit puts another rule in place of. How many attempts there are belongs to the rule: a list says it
+/// by its length.
+fn forget_other_rule(fields: &mut Fields, edited: &Fields) {
+    let names = |field: &str| edited.get(field).is_some_and(|value| !is_null(value));
+    let is_exponential = fields.contains_key("exponential");
+    if names("delays") || (names("exponential") && !is_exponential) {
+        fields.remove("max_attempts");
+    }
+    if names("delays") {
+        fields.remove("exponential");
+    }
+    if names("exponential") {
+        fields.remove("delays");
+    }
+}
+
+fn object(text: &RawValue) -> Option<Fields> {
+    serde_json::from_str(text.get()).ok()
+}
+
+fn is_null(text: &RawValue) -> bool {
+    text.get() == "null"
+}
+
+fn parsed(text: Option<impl AsRef<RawValue>>) -> Option<Value> {
+    text.and_then(|text| serde_json::from_str(text.as_ref().get()).ok())
 }
 
 fn unreadable(error: serde_json::Error) -> ApiError {
@@ -116,6 +155,55 @@ mod tests {
         assert_eq!(same_kind.schedule.time_zone.as_deref(), Some("UTC"));
         assert_eq!(edited(r#"{"schedule":{"type":"NOW"}}"#).schedule.value, None);
         assert!(overlay(&stored(), br#"{"task":"t"}"#).unwrap().names_task);
+    }
+
+    #[test]
+    fn c57_an_edit_of_a_part_of_the_retries_keeps_the_rest_of_their_rule() {
+        let list = r#"{"delays":["1s","2s"],"max_attempts":3}"#;
+        let grows = r#"{"exponential":{"first":"1s","factor":3.0,"max":"9s","jitter":false},"max_attempts":7}"#;
+        for (before, edit, want) in [
+            (list, r#"{"max_attempts":5}"#, r#"{"delays":["1s","2s"],"max_attempts":5}"#),
+            (list, r#"{"delays":["5s"]}"#, r#"{"delays":["5s"]}"#),
+            (list, r#"{"exponential":{"first":"5s"}}"#, r#"{"exponential":{"first":"5s"}}"#),
+            (list, r#"{"exponential":{},"max_attempts":2}"#, r#"{"exponential":{},"max_attempts":2}"#),
+            (grows, r#"{"delays":["5s"]}"#, r#"{"delays":["5s"]}"#),
+            (
+                grows,
+                r#"{"exponential":{"max":"1m","jitter":null}}"#,
+                r#"{"exponential":{"first":"1s","factor":3.0,"max":"1m"},"max_attempts":7}"#,
+            ),
+            (grows, r#"{"exponential":null,"delays":[]}"#, r#"{"delays":[]}"#),
+        ] {
+            let mut stored = stored();
+            stored.retry = Some(serde_json::from_str(before).unwrap());
+            let edited = overlay(&stored, format!(r#"{{"retry":{edit}}}"#).as_bytes()).map(|patched| patched.request);
+            let edited = edited.unwrap_or_else(|error| panic!("{edit}: {error:?}"));
+            assert_eq!(edited.retry, Some(serde_json::from_str(want).unwrap()), "{before} {edit}");
+        }
+    }
+
+    #[test]
+    fn c57_an_edit_of_the_handlers_parameters_keeps_the_handler() {
+        let mut stored = stored();
+        stored.on_failure =
+            Some(serde_json::from_str(r#"{"task":"n","parameters":{"big":12345678901234567890123}}"#).unwrap());
+        let patch = |edit: &str| overlay(&stored, edit.as_bytes()).unwrap_or_else(|error| panic!("{edit}: {error:?}"));
+        let other = patch(r#"{"on_failure":{"parameters":[1]}}"#);
+        assert!(!other.names_on_failure, "its version stays");
+        let handler = other.request.on_failure.unwrap();
+        assert_eq!((handler.task.as_str(), handler.parameters.unwrap().get()), ("n", "[1]"));
+        let other = patch(r#"{"on_failure":{"task":"m"}}"#);
+        assert!(other.names_on_failure);
+        let handler = other.request.on_failure.unwrap();
+        assert_eq!(
+            (handler.task.as_str(), handler.parameters.unwrap().get()),
+            ("m", r#"{"big":12345678901234567890123}"#)
+        );
+        assert!(patch(r#"{"on_failure":null}"#).request.on_failure.is_none());
+        assert!(
+            overlay(&super::tests::stored(), br#"{"on_failure":{"parameters":1}}"#).is_err(),
+            "there is none to edit"
+        );
     }
 
     #[test]

@@ -1,21 +1,20 @@
 //! `compline job`.
 
+mod fields;
+mod show;
 mod update;
 
-use std::collections::BTreeMap;
-
-use compline_core::schedule::ScheduleKind;
 use serde::Serialize;
 
+use self::show::{print, schedule, task_name};
 use super::args::{JobActionArgs, JobCommand, JobCreateArgs, OutputFormat};
 use super::out::Out;
-use super::{CliError, input, listing, run};
+use super::{CliError, listing, run};
 use crate::api::dto::{
-    BackfillRequest, BackfillView, ExecutionView, ExponentialBody, JobCreated, JobDefinition, JobDeleted, JobListItem,
-    JobRequest, JobView, LedgerItem, LimitsBody, MisfireBody, Nothing, OnFailureBody, Page, RetryBody, ScheduleBody,
+    BackfillRequest, BackfillView, ExecutionView, JobCreated, JobDeleted, JobListItem, JobView, LedgerItem, Nothing,
+    Page,
 };
 use crate::client::{Client, Reply};
-use crate::refusal::{Refusal, quoted};
 
 /// What `job create --wait` prints.
 #[derive(Serialize)]
@@ -35,9 +34,9 @@ pub async fn command(command: JobCommand, client: &Client, out: &Out) -> Result<
         }
         JobCommand::Explain { id, from, to } => explain(&id, from, to, client, out).await,
         JobCommand::Update(args) => {
-            let (id, revision) = (args.id.clone(), args.if_revision);
+            let (id, revision, key) = (args.id.clone(), args.if_revision, args.idempotency_key.clone());
             let edit = update::edit(*args)?;
-            let reply: Reply<JobView> = client.patch(&["v1", "jobs", &id], &edit, revision).await?;
+            let reply: Reply<JobView> = client.patch(&["v1", "jobs", &id], &edit, revision, key.as_deref()).await?;
             print(&reply, out)
         }
         JobCommand::Pause(action) => act(&action, "pause", client, out).await,
@@ -162,7 +161,7 @@ async fn backfill(
 
 async fn create(args: JobCreateArgs, client: &Client, out: &Out) -> Result<(), CliError> {
     let (wait, key) = (args.wait, args.idempotency_key.clone());
-    let request = request(args)?;
+    let request = fields::of_new(args)?;
     let reply: Reply<JobCreated> = client.post(&["v1", "jobs"], &request, key.as_deref()).await?;
     if reply.headers.contains_key("idempotent-replayed") {
         out.say("this key created the job before: nothing new was made");
@@ -205,248 +204,4 @@ async fn first_execution(job: &JobCreated, client: &Client) -> Result<String, Cl
     first
         .map(|execution| execution.execution_id)
         .ok_or_else(|| CliError::failed("the job has no execution to wait for"))
-}
-
-fn request(args: JobCreateArgs) -> Result<JobRequest, CliError> {
-    let (kind, value) = match (args.at, args.cron) {
-        (Some(at), _) => (ScheduleKind::Once, Some(at)),
-        (None, Some(cron)) => (ScheduleKind::Cron, Some(cron)),
-        (None, None) => (ScheduleKind::Now, None),
-    };
-    let schedule = ScheduleBody {
-        kind,
-        value,
-        time_zone: args.tz,
-        gap: args.gap.map(Into::into),
-        fold: args.fold.map(Into::into),
-    };
-    let memory_bytes = args.memory.as_deref().map(|text| input::read_size("--memory", text)).transpose()?;
-    let limits = LimitsBody { fuel: args.fuel, memory_bytes, timeout: args.timeout };
-    let retry = retry(args.retry_delays.as_deref(), args.retry_exponential.as_deref(), args.max_attempts)?;
-    let on_failure = match args.on_failure {
-        None => None,
-        Some(task) => {
-            let parameters = args.on_failure_params.as_deref();
-            let parameters = parameters.map(|text| input::read_json("--on-failure-params", text)).transpose()?;
-            Some(OnFailureBody { task, parameters })
-        }
-    };
-    let misfire = MisfireBody { policy: args.misfire, deadline: args.misfire_deadline, cap: args.misfire_cap };
-    Ok(JobRequest {
-        name: args.name,
-        task: args.task,
-        schedule,
-        parameters: args.params.as_deref().map(|text| input::read_json("--params", text)).transpose()?,
-        lane: args.lane,
-        misfire: (misfire != MisfireBody::default()).then_some(misfire),
-        overlap: args.overlap,
-        max_concurrent: args.max_concurrent,
-        splay: args.splay,
-        starts_at: args.start,
-        ends_at: args.end,
-        max_runs: args.max_runs,
-        retry,
-        limits: (limits != LimitsBody::default()).then_some(limits),
-        on_failure,
-        labels: labels(&args.labels)?,
-        paused: args.paused.then_some(true),
-    })
-}
-
-fn retry(
-    delays: Option<&str>,
-    exponential: Option<&str>,
-    max_attempts: Option<u32>,
-) -> Result<Option<RetryBody>, CliError> {
-    let delays = delays.map(delay_list);
-    let exponential = match exponential {
-        None => None,
-        Some(text) => {
-            let (first, max) = text.split_once(',').ok_or_else(|| {
-                Refusal::new("--retry-exponential", format!("{} is not two durations", quoted(text)))
-                    .hint("write the first and the longest delay like --retry-exponential 10s,10m")
-            })?;
-            let (first, max) = (Some(first.trim().to_owned()), Some(max.trim().to_owned()));
-            Some(ExponentialBody { first, max, ..ExponentialBody::default() })
-        }
-    };
-    let body = RetryBody { delays, exponential, max_attempts };
-    Ok((body != RetryBody::default()).then_some(body))
-}
-
-fn delay_list(text: &str) -> Vec<String> {
-    match text.trim() {
-        "none" | "" => Vec::new(),
-        list => list.split(',').map(|delay| delay.trim().to_owned()).collect(),
-    }
-}
-
-fn labels(texts: &[String]) -> Result<Option<BTreeMap<String, String>>, CliError> {
-    let mut labels = BTreeMap::new();
-    for text in texts {
-        let (key, value) = text.split_once('=').ok_or_else(|| {
-            Refusal::new("--label", format!("{} has no `=`", quoted(text))).hint("write it like --label team=billing")
-        })?;
-        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
-            return Err(Refusal::new("--label", format!("{} is given twice", quoted(key))).into());
-        }
-    }
-    Ok((!labels.is_empty()).then_some(labels))
-}
-
-fn task_name(reference: &str, digest: &str) -> String {
-    if reference.starts_with("sha256:") { digest.chars().take(19).collect() } else { reference.to_owned() }
-}
-
-fn schedule(schedule: &ScheduleBody) -> String {
-    let mut text = schedule.kind.name().to_owned();
-    for part in [&schedule.value, &schedule.time_zone].into_iter().flatten() {
-        text.push(' ');
-        text.push_str(part);
-    }
-    text
-}
-
-fn retries(retry: &RetryBody) -> String {
-    match (&retry.delays, &retry.exponential) {
-        (_, Some(rule)) => format!(
-            "from {} up to {}, times {}{}, {} attempts",
-            rule.first.as_deref().unwrap_or_default(),
-            rule.max.as_deref().unwrap_or_default(),
-            rule.factor.unwrap_or_default(),
-            if rule.jitter == Some(true) { ", with jitter" } else { "" },
-            retry.max_attempts.unwrap_or_default()
-        ),
-        (Some(delays), None) if delays.is_empty() => "none".to_owned(),
-        (delays, None) => delays.clone().unwrap_or_default().join(", "),
-    }
-}
-
-fn state(job: &JobView) -> String {
-    match &job.finished_reason {
-        Some(reason) => format!("{} ({reason})", job.state),
-        None => job.state.clone(),
-    }
-}
-
-fn misfire(misfire: &MisfireBody) -> String {
-    let mut text = misfire.policy.clone().unwrap_or_default();
-    if let Some(deadline) = &misfire.deadline {
-        text.push_str(&format!(", up to {deadline} late"));
-    }
-    if let Some(cap) = misfire.cap {
-        text.push_str(&format!(", {cap} at most"));
-    }
-    text
-}
-
-fn overlap(definition: &JobDefinition) -> String {
-    match definition.max_concurrent {
-        Some(max) => format!("{}, up to {max} at once", definition.overlap),
-        None => definition.overlap.clone(),
-    }
-}
-
-fn bounds(definition: &JobDefinition) -> String {
-    let from = definition.starts_at.as_ref().map(|at| format!("from {at}"));
-    let until = definition.ends_at.as_ref().map(|at| format!("until {at}"));
-    let runs = definition.max_runs.map(|max| format!("{max} runs"));
-    [from, until, runs].into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-fn print(reply: &Reply<JobView>, out: &Out) -> Result<(), CliError> {
-    if out.format() != OutputFormat::Table {
-        return out.line(&reply.text);
-    }
-    let job = &reply.value;
-    let definition = &job.definition;
-    let labels: Vec<_> = definition.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let parameters = definition.parameters.as_ref().map(|json| json.get().to_owned());
-    let limits = &definition.limits;
-    out.fields(&[
-        ("job", job.job_id.clone()),
-        ("name", definition.name.clone().unwrap_or_default()),
-        ("state", state(job)),
-        ("task", definition.task.reference.clone()),
-        ("digest", definition.task.digest.clone()),
-        ("schedule", schedule(&definition.schedule)),
-        ("parameters", parameters.unwrap_or_default()),
-        ("lane", definition.lane.clone()),
-        ("misfire", misfire(&definition.misfire)),
-        ("overlap", overlap(definition)),
-        ("splay", definition.splay.clone()),
-        ("bounds", bounds(definition)),
-        ("retries", retries(&definition.retry)),
-        (
-            "on failure",
-            definition.on_failure.as_ref().map(|handler| handler.task.reference.clone()).unwrap_or_default(),
-        ),
-        (
-            "limits",
-            format!(
-                "{} fuel, {} bytes, {}",
-                limits.fuel.unwrap_or_default(),
-                limits.memory_bytes.unwrap_or_default(),
-                limits.timeout.clone().unwrap_or_default()
-            ),
-        ),
-        ("labels", labels.join(", ")),
-        ("created", job.created_at.clone()),
-        ("starts", job.starts.to_string()),
-        ("next", job.next_fires.join(", ")),
-    ])?;
-    if !job.recent_executions.is_empty() {
-        out.line("")?;
-        out.table(&run::HEADER, job.recent_executions.iter().map(run::row).collect(), "")?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::args::{Cli, Command};
-    use clap::Parser;
-
-    fn body(words: &[&str]) -> Result<String, CliError> {
-        let line = ["compline", "job", "create", "--task", "a"].iter().chain(words);
-        let Command::Job(JobCommand::Create(args)) = Cli::try_parse_from(line).unwrap().command else {
-            panic!("another command")
-        };
-        request(*args).map(|request| serde_json::to_string(&request).unwrap())
-    }
-
-    #[test]
-    fn flags_become_the_body_and_what_is_not_given_is_left_out() {
-        assert_eq!(body(&["--now"]).unwrap(), r#"{"task":"a","schedule":{"type":"NOW"}}"#);
-        assert_eq!(
-            body(&[
-                "--cron",
-                "0 10 * * *",
-                "--tz",
-                "UTC",
-                "--params",
-                r#"{"b":1,"a":2}"#,
-                "--label",
-                "team=x=y",
-                "--memory",
-                "1MiB",
-                "--retry-delays",
-                "10s, 1m",
-                "--misfire-deadline",
-                "5m"
-            ])
-            .unwrap(),
-            r#"{"task":"a","schedule":{"type":"CRON","value":"0 10 * * *","time_zone":"UTC"},"parameters":{"b":1,"a":2},"misfire":{"deadline":"5m"},"retry":{"delays":["10s","1m"]},"limits":{"memory_bytes":1048576},"labels":{"team":"x=y"}}"#
-        );
-        assert!(body(&["--now", "--retry-delays", "none"]).unwrap().contains(r#""retry":{"delays":[]}"#));
-    }
-
-    #[test]
-    fn clumsy_values_are_usage_errors() {
-        for words in [["--params", "{a:1}"], ["--label", "team"], ["--memory", "lots"]] {
-            assert_eq!(body(&["--now", words[0], words[1]]).unwrap_err().exit(), crate::cli::Exit::Usage);
-        }
-        assert!(body(&["--now", "--label", "a=1", "--label", "a=2"]).is_err());
-    }
 }

@@ -69,7 +69,7 @@ impl Asked {
             return match given.iter().find(|(_, given)| *given) {
                 Some((field, _)) => {
                     Err(Refusal::new(*field, "only a `CRON` schedule has more than one slot to choose from")
-                        .hint("leave it out"))
+                        .hint("leave it out (in an edit: `null`)"))
                 }
                 None => Ok(Policies { misfire, overlap, splay, bounds: Bounds::default() }),
             };

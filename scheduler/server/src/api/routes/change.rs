@@ -43,7 +43,7 @@ const EDIT_TRIES_MAX: u32 = 5;
         ("Idempotency-Key" = Option<String>, Header, description = "Makes a repeat recognisable for 24 hours")
     ),
     request_body(content = Object, content_type = "application/json", description = "Fields of a `JobRequest`. The fields of `schedule` \
-        (unless its `type` changes), `misfire`, `limits` and `labels` are edited one by one"),
+        (unless its `type` changes), `misfire`, `retry` (unless its rule changes), `limits`, `on_failure` and `labels` are edited one by one"),
     responses(
         (status = 200, body = JobView, headers(("ETag" = String, description = "The new revision"))),
         (status = 404, body = Problem, content_type = "application/problem+json"),

@@ -49,6 +49,61 @@ async fn c57_an_edit_changes_what_it_names_and_comes_back() {
     patch(&server, "job_x", None, "{}").await.problem(404);
 }
 
+/// What the answer to an edit says of some fields.
+async fn edited(server: &Server, id: &str, edit: &str, fields: &[&str]) -> Value {
+    let reply = patch(server, id, None, edit).await;
+    assert_eq!(reply.status, 200, "{edit}: {}", reply.text);
+    let definition = &reply.json()["definition"];
+    fields.iter().map(|field| (field.to_string(), definition[*field].clone())).collect::<serde_json::Map<_, _>>().into()
+}
+
+#[tokio::test]
+async fn c57_every_policy_can_be_edited_in_part_and_taken_away_again() {
+    let server = Server::with_echo().await;
+    let id = server
+        .job(
+            r#"{"task":"echo","schedule":{"type":"CRON","value":"45 * * * *"},"retry":{"delays":["1s","2s"]},
+            "on_failure":{"task":"echo","parameters":{"big":12345678901234567890123}}}"#,
+        )
+        .await;
+    let edit = |edit: &'static str, fields: &'static [&str]| edited(&server, &id, edit, fields);
+    let grown = edit(r#"{"retry":{"max_attempts":5}}"#, &["retry"]).await;
+    assert_eq!(grown["retry"], json!({"delays": ["1s", "2s", "2s", "2s"], "max_attempts": 5}));
+    let shorter = edit(r#"{"retry":{"delays":["7s"]}}"#, &["retry"]).await;
+    assert_eq!(shorter["retry"], json!({"delays": ["7s"], "max_attempts": 2}));
+    let other = edit(r#"{"retry":{"exponential":{"first":"1s","max":"1m"},"max_attempts":9}}"#, &["retry"]).await;
+    let exponential = json!({"first": "1s", "factor": 2.0, "max": "1m", "jitter": true});
+    assert_eq!(other["retry"], json!({"exponential": exponential, "max_attempts": 9}));
+    let part = edit(r#"{"retry":{"exponential":{"jitter":false}}}"#, &["retry"]).await;
+    let exponential = json!({"first": "1s", "factor": 2.0, "max": "1m", "jitter": false});
+    assert_eq!(part["retry"], json!({"exponential": exponential, "max_attempts": 9}));
+    let default = edit(r#"{"retry":null}"#, &["retry"]).await;
+    assert_eq!(default["retry"], json!({"delays": ["10s", "1m", "10m"], "max_attempts": 4}));
+    let handler = edit(r#"{"on_failure":{"parameters":[1]}}"#, &["on_failure"]).await;
+    assert_eq!(
+        (&handler["on_failure"]["task"]["reference"], &handler["on_failure"]["parameters"]),
+        (&json!("echo"), &json!([1]))
+    );
+    let none = edit(r#"{"on_failure":null}"#, &["on_failure"]).await;
+    assert_eq!(none["on_failure"], Value::Null);
+    let rules = r#"{"max_concurrent":3,"splay":"1m","ends_at":"2027-01-01T00:00:00Z","max_runs":9,"lane":"batch"}"#;
+    let fields = &["max_concurrent", "splay", "ends_at", "max_runs", "lane"];
+    assert_eq!(edit(rules, fields).await, serde_json::from_str::<Value>(rules).unwrap());
+    assert_eq!(edit(r#"{"name":"n"}"#, fields).await, serde_json::from_str::<Value>(rules).unwrap(), "the rest stays");
+    assert_eq!(
+        edit(r#"{"max_concurrent":null,"splay":null,"ends_at":null,"max_runs":null,"lane":null}"#, fields).await,
+        json!({"max_concurrent": null, "splay": "0s", "ends_at": null, "max_runs": null, "lane": "default"})
+    );
+    for (wrong, field) in [
+        (r#"{"retry":{"delays":["7s"],"exponential":{}}}"#, "retry.exponential"),
+        (r#"{"on_failure":{"parameters":1}}"#, "on_failure.task"),
+        (r#"{"on_failure":{"task":"nobody"}}"#, "on_failure.task"),
+        (r#"{"retry":{"max_attempts":99}}"#, "retry.max_attempts"),
+    ] {
+        assert_eq!(patch(&server, &id, None, wrong).await.problem(422)["field"], field, "{wrong}");
+    }
+}
+
 #[tokio::test]
 async fn c30_c31_pause_resume_trigger_and_delete_answer_with_what_is() {
     let server = Server::with_echo().await;
