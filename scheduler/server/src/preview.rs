@@ -21,6 +21,8 @@ pub fn preview(request: PreviewRequest, now: DateTime<Utc>) -> Result<PreviewVie
     if !(1..=COUNT_MAX).contains(&count) {
         return Err(Refusal::new("count", format!("{count} is not from 1 to {COUNT_MAX}")));
     }
+    // Without a zone's name a local time is nobody's.
+    let names_zone = time_zone.is_some();
     let spec = ScheduleSpec { kind: ScheduleKind::Cron, value: Some(cron.clone()), time_zone, gap, fold };
     let schedule = spec.parse().map_err(|error| {
         let mut refusal = schedule_refusal("", &error);
@@ -34,7 +36,7 @@ pub fn preview(request: PreviewRequest, now: DateTime<Utc>) -> Result<PreviewVie
     };
     let after = match after {
         None => now,
-        Some(text) => instant::parse_in(&text, Some(*zone)).map_err(|error| {
+        Some(text) => instant::parse_in(&text, names_zone.then_some(*zone)).map_err(|error| {
             Refusal::new("after", format!("{} is not an instant: {}", quoted(&error.text), error.detail))
                 .hint(error.hint)
         })?,
@@ -81,11 +83,18 @@ mod tests {
             (request("0 0 0 1 1 * 2020"), "cron"),
             (PreviewRequest { time_zone: Some("Mars".into()), ..request("* * * * *") }, "time_zone"),
             (PreviewRequest { after: Some("yesterday".into()), ..request("* * * * *") }, "after"),
+            (PreviewRequest { after: Some("2026-06-15T12:30:00".into()), ..request("* * * * *") }, "after"),
             (PreviewRequest { count: Some(0), ..request("* * * * *") }, "count"),
             (PreviewRequest { count: Some(1_001), ..request("* * * * *") }, "count"),
         ] {
             assert_eq!(preview(request, now()).unwrap_err().field, field);
         }
+        let local = PreviewRequest {
+            after: Some("2026-06-15T12:30:00".into()),
+            time_zone: Some("America/New_York".into()),
+            ..request("0 * * * *")
+        };
+        assert_eq!(preview(local, now()).unwrap().fires[0].at, "2026-06-15T17:00:00Z", "in the zone that is named");
         assert_eq!(
             preview(PreviewRequest { count: Some(1_000), ..request("* * * * *") }, now()).unwrap().fires.len(),
             1_000

@@ -187,12 +187,27 @@ async fn why_silent(cluster: &ClusterFile) -> String {
              network open? Servers are in the package foundationdb-server. {ask}"
         );
     }
+    let keys = if cluster.is_over_tls() { missing_keys() } else { String::new() };
     format!(
         "the cluster of {cluster} accepts connections ({listening} of {} coordinators) but does not serve. If it has just lost a \
          process it recovers within seconds: start this again. Otherwise: a new cluster must be configured once (`fdbcli -C {} --exec \
-         'configure new single ssd'`), its version must be the client library's, 7.3, a majority of its coordinators must be up, and the `description:id` before the `@` must be the cluster's. {ask}",
+         'configure new single ssd'`), its version must be the client library's, 7.3, a majority of its coordinators must be up, and the `description:id` before the `@` must be the cluster's. {keys}{ask}",
         cluster.coordinators().len(),
         cluster.path().display()
+    )
+}
+
+/// Where the client library looks for what it shows to a cluster that speaks TLS.
+const TLS_FILES: [&str; 3] = ["FDB_TLS_CERTIFICATE_FILE", "FDB_TLS_KEY_FILE", "FDB_TLS_CA_FILE"];
+
+fn missing_keys() -> String {
+    let is_unset = |name: &&str| std::env::var_os(name).is_none_or(|path| path.is_empty());
+    let unset: Vec<&str> = TLS_FILES.into_iter().filter(is_unset).collect();
+    let which =
+        if unset.is_empty() { "they are set here".to_owned() } else { format!("not set: {}", unset.join(", ")) };
+    format!(
+        "Its addresses end in `:tls`: the files that {} name must be of its certificate authority ({which}). ",
+        TLS_FILES.join(", ")
     )
 }
 

@@ -9,11 +9,15 @@ use super::FoundationDbOpenError;
 const SHAPE: &str = "it has one line such as `main:Xy12Ab@10.0.0.1:4500,10.0.0.2:4500`; copy it from a server of the cluster \
                      (/etc/foundationdb/fdb.cluster)";
 
+/// How the address of a process ends that speaks TLS.
+const TLS: &str = ":tls";
+
 /// A cluster file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClusterFile {
     path: PathBuf,
     coordinators: Vec<String>,
+    over_tls: bool,
 }
 
 impl ClusterFile {
@@ -25,12 +29,17 @@ impl ClusterFile {
         let bytes = std::fs::read(path).map_err(|error| refuse(format!("can't be read ({error})")))?;
         let text = String::from_utf8(bytes).map_err(|_| refuse("is not text".to_owned()))?;
         let coordinators = coordinators(&text).map_err(|fault| refuse(format!("is not one ({fault})")))?;
-        Ok(Self { path: path.to_owned(), coordinators })
+        Ok(Self { path: path.to_owned(), coordinators, over_tls: text.contains(TLS) })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it is spoken to by mutual TLS.
+    pub fn is_over_tls(&self) -> bool {
+        self.over_tls
     }
 
     /// `host:port` of each coordinator.
@@ -63,7 +72,7 @@ fn coordinators(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn coordinator(address: &str) -> Result<String, String> {
-    let plain = address.strip_suffix(":tls").unwrap_or(address);
+    let plain = address.strip_suffix(TLS).unwrap_or(address);
     let port =
         plain.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
     match port {
