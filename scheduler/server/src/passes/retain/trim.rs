@@ -47,14 +47,15 @@ async fn trim_job(ctx: &Ctx, shard: ShardId, job: JobId) -> Result<usize, StoreE
     let is_failed: BTreeSet<ExecutionId> = failed.kept.iter().chain(&failed.surplus).copied().collect();
     let others = surplus_of_others(ctx, job, &is_failed).await?;
     let more = failed.more || others.more;
-    let surplus: Vec<ExecutionId> = failed.surplus.into_iter().chain(others.surplus).collect();
-    let surplus = &surplus;
-    let batches = in_batches(surplus, |options, begin, end| async move {
-        let ids = &surplus[begin..end];
-        let committed = ctx.store.transact_with(options, |tx| async move { remove(ctx, &tx, job, ids).await }).await?;
-        Ok(committed.value)
-    })
-    .await?;
+    let mut removed = 0;
+    for (surplus, failed) in [(&failed.surplus, true), (&others.surplus, false)] {
+        let batches = in_batches(surplus, |options, begin, end| async move {
+            let ids = &surplus[begin..end];
+            let remove = ctx.store.transact_with(options, |tx| async move { remove(ctx, &tx, job, ids, failed).await });
+            Ok(remove.await?.value)
+        });
+        removed += batches.await?.into_iter().sum::<usize>();
+    }
     if more {
         ctx.store
             .transact(|tx| async move {
@@ -63,7 +64,7 @@ async fn trim_job(ctx: &Ctx, shard: ShardId, job: JobId) -> Result<usize, StoreE
             })
             .await?;
     }
-    Ok(batches.into_iter().sum())
+    Ok(removed)
 }
 
 #[derive(Default)]
@@ -113,20 +114,22 @@ async fn surplus_of_others(ctx: &Ctx, job: JobId, failed: &BTreeSet<ExecutionId>
     Ok(Counted { kept, surplus: behind, more })
 }
 
-/// Removes those of a job's executions that have ended, with everything that names them.
-async fn remove(ctx: &Ctx, tx: &Tx, job: JobId, ids: &[ExecutionId]) -> Result<usize, StoreError> {
+/// Removes those of a job's executions that have ended, with everything that names them. One that has failed since it was counted among the others,
+/// or was run again since it was counted among the failures, is of another kind now and stays.
+async fn remove(ctx: &Ctx, tx: &Tx, job: JobId, ids: &[ExecutionId], failed: bool) -> Result<usize, StoreError> {
     let rows = execution::get_many(tx, ids, Read::Serializable).await?;
     let Some(parsed) = readable_jobs(ctx, tx, &[job]).await?.pop().flatten() else { return Ok(0) };
     let mut removed = 0;
     for row in rows {
         let Some(execution) = ctx.readable(row).flatten().map(|row| row.execution) else { continue };
-        if execution.job != job || !execution.state.is_terminal() {
+        let is_failed = matches!(execution.state, State::Failed { .. });
+        if execution.job != job || !execution.state.is_terminal() || is_failed != failed {
             continue;
         }
         bucket::clear_one(tx, execution.id).await?;
         history::remove_of_job(tx, &execution);
         history::remove_of_tenant(tx, &parsed.job.tenant, execution.id, execution.id);
-        if let State::Failed { .. } = execution.state {
+        if is_failed {
             history::remove_failed(tx, &parsed.job.tenant, &execution);
         }
         removed += 1;
