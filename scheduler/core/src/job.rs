@@ -51,6 +51,33 @@ pub struct Job {
     pub created_at: Timestamp,
 }
 
+/// The lane of a job that names none.
+pub const LANE_DEFAULT: &str = "default";
+
+impl Job {
+    /// What a request makes that says no more than what runs and when.
+    pub fn with_defaults(id: JobId, task: TaskRef, schedule: ScheduleSpec, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            tenant: TenantId::default_tenant(),
+            name: None,
+            task,
+            schedule,
+            parameters: Bytes::new(),
+            lane: LANE_DEFAULT.to_owned(),
+            misfire: Misfire::default(),
+            overlap: Overlap::default(),
+            splay: Duration::ZERO,
+            bounds: Bounds::default(),
+            retry: RetryRule::default(),
+            limits: RunLimits::default(),
+            on_failure: None,
+            labels: BTreeMap::new(),
+            created_at,
+        }
+    }
+}
+
 /// A task version, and the words by which the job's owner named it. The version is fixed when the job is created: moving a tag does not
 /// change what a job runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +88,13 @@ pub struct TaskRef {
     pub reference: String,
     /// The version that it meant then.
     pub digest: TaskDigest,
+}
+
+impl TaskRef {
+    /// A version that was named by its task's name alone.
+    pub fn named(name: &str, digest: TaskDigest) -> Self {
+        Self { name: name.to_owned(), reference: name.to_owned(), digest }
+    }
 }
 
 /// What runs when an execution has failed for good, so that somebody is told.

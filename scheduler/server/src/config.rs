@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use compline_core::job::LANE_DEFAULT;
+
 use crate::liveness::Liveness;
 use crate::passes::retain::Retention;
 use crate::refusal::{Refusal, quoted};
@@ -12,8 +14,6 @@ use crate::refusal::{Refusal, quoted};
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7878";
 /// The directory of the embedded store, unless told otherwise.
 pub const STORE_DEFAULT: &str = "embedded:./compline-data";
-/// The lane of jobs that name none.
-pub const LANE_DEFAULT: &str = "default";
 
 /// Everything that a server is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]

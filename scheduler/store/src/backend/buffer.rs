@@ -54,6 +54,43 @@ pub(crate) enum Local {
     AddOver(i64),
 }
 
+/// The writes of a [`Transaction`](super::Transaction) whose `state` holds a [`WriteBuffer`].
+macro_rules! buffered_writes {
+    () => {
+        fn set(&self, key: Bytes, value: Bytes) {
+            self.state.lock().buffer.set(key, value);
+        }
+
+        fn clear(&self, key: Bytes) {
+            self.state.lock().buffer.clear(key);
+        }
+
+        fn clear_range(&self, begin: Bytes, end: Bytes) {
+            self.state.lock().buffer.clear_span(KeySpan { begin, end });
+        }
+
+        fn add(&self, key: Bytes, delta: i64) {
+            self.state.lock().buffer.add(key, delta);
+        }
+
+        fn set_stamped_key(&self, key: Vec<u8>, stamp_at: usize, value: Bytes) {
+            self.state.lock().buffer.set_stamped_key(key, stamp_at, value);
+        }
+
+        fn set_stamped_value(&self, key: Bytes, value: Vec<u8>, stamp_at: usize) {
+            self.state.lock().buffer.set_stamped_value(key, value, stamp_at);
+        }
+
+        fn add_write_conflict(&self, begin: Bytes, end: Bytes) {
+            let span = KeySpan { begin, end };
+            if !span.is_empty() {
+                self.state.lock().buffer.disturbed.push(span);
+            }
+        }
+    };
+}
+pub(crate) use buffered_writes;
+
 impl WriteBuffer {
     pub fn is_empty(&self) -> bool {
         self.clears.is_empty() && self.writes.is_empty() && self.stamped_keys.is_empty() && self.disturbed.is_empty()

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::buffer::{Local, WriteBuffer, sum};
+use super::buffer::{Local, WriteBuffer, buffered_writes, sum};
 use super::merge::Merge;
 use super::occ::ReadSet;
 use super::span::KeySpan;
@@ -145,42 +145,13 @@ impl<E: Engine> Transaction for EngineTransaction<E> {
         Ok(found.pairs)
     }
 
-    fn set(&self, key: Bytes, value: Bytes) {
-        self.state.lock().buffer.set(key, value);
-    }
-
-    fn clear(&self, key: Bytes) {
-        self.state.lock().buffer.clear(key);
-    }
-
-    fn clear_range(&self, begin: Bytes, end: Bytes) {
-        self.state.lock().buffer.clear_span(KeySpan { begin, end });
-    }
-
-    fn add(&self, key: Bytes, delta: i64) {
-        self.state.lock().buffer.add(key, delta);
-    }
-
-    fn set_stamped_key(&self, key: Vec<u8>, stamp_at: usize, value: Bytes) {
-        self.state.lock().buffer.set_stamped_key(key, stamp_at, value);
-    }
-
-    fn set_stamped_value(&self, key: Bytes, value: Vec<u8>, stamp_at: usize) {
-        self.state.lock().buffer.set_stamped_value(key, value, stamp_at);
-    }
+    buffered_writes!();
 
     fn add_read_conflict(&self, begin: Bytes, end: Bytes) {
         let mut state = self.state.lock();
         // "As if it had been read": so the read version is fixed. Should that fail, the commit fails in the same way.
         if self.view(&mut state).is_ok() {
             state.reads.add(KeySpan { begin, end });
-        }
-    }
-
-    fn add_write_conflict(&self, begin: Bytes, end: Bytes) {
-        let span = KeySpan { begin, end };
-        if !span.is_empty() {
-            self.state.lock().buffer.disturbed.push(span);
         }
     }
 

@@ -143,7 +143,7 @@ async fn read_page(tx: &Tx, table: Table, begin: Bytes, end: Bytes) -> Result<Pa
         Table::Job => jobs::check_jobs(tx, &pairs, &mut notes).await?,
         Table::JobRun => jobs::check_runs(tx, &pairs, &mut notes).await?,
         Table::TenantJob => jobs::check_tenant_jobs(tx, &pairs, &mut notes).await?,
-        Table::Finished => jobs::check_finished(tx, &pairs, &mut notes).await?,
+        Table::Finished => jobs::check_finished(&pairs, &mut notes),
         Table::Ledger => jobs::check_ledger(tx, &pairs, &mut notes).await?,
         Table::Bucket => pairs.iter().for_each(|pair| notes.readable(pair, buckets::decode(&pair.key, &pair.value))),
         Table::Meta

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cause, Event, Execution, State};
-use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, ShardCount, TaskDigest, TenantId};
-use compline_core::job::{Bounds, Job, JobState, Misfire, Overlap, RunLimits, TaskRef};
+use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, ShardCount, TaskDigest};
+use compline_core::job::{Job, JobState, TaskRef};
 use compline_core::ledger::SkipReason;
 use compline_core::schedule::ScheduleSpec;
-use compline_core::schedule::retry::RetryRule;
 use compline_core::tick::partition_of;
 use compline_store::backend::embedded::{EmbeddedBackend, EmbeddedOptions};
 use compline_store::backend::memory::{MemoryBackend, MemoryOptions};
@@ -106,23 +104,12 @@ pub async fn node(store: &Store, name: &str) {
 }
 
 fn random_job(random: &mut fastrand::Rng) -> Job {
+    let id = JobId::new(now(), random.u128(..));
+    let task = TaskRef::named("t", TaskDigest::of(b"t"));
     Job {
-        id: JobId::new(now(), random.u128(..)),
-        tenant: TenantId::default_tenant(),
-        name: None,
-        task: TaskRef { name: "t".to_owned(), reference: "t".to_owned(), digest: TaskDigest::of(b"t") },
-        schedule: ScheduleSpec::now(),
         parameters: Bytes::from(vec![b'x'; random.usize(..5_000)]),
         lane: LANES[random.usize(..LANES.len())].to_owned(),
-        misfire: Misfire::default(),
-        overlap: Overlap::default(),
-        splay: Duration::ZERO,
-        bounds: Bounds::default(),
-        retry: RetryRule::default(),
-        on_failure: None,
-        limits: RunLimits::default(),
-        labels: BTreeMap::new(),
-        created_at: now(),
+        ..Job::with_defaults(id, task, ScheduleSpec::now(), now())
     }
 }
 

@@ -2,14 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use compline_core::ids::{JobId, TaskDigest, TenantId};
-use compline_core::job::{Bounds, Job, Misfire, Overlap, RunLimits, TaskRef};
+use compline_core::ids::{JobId, TaskDigest};
+use compline_core::job::{Job, TaskRef};
 use compline_core::schedule::ScheduleSpec;
-use compline_core::schedule::retry::RetryRule;
 use compline_runtime::{CompileLimits, CompilePlace, Compiler, Engine, EngineConfig};
 use compline_server::ctx::{Ctx, ParsedJob};
 use compline_server::env::Env;
@@ -127,22 +125,8 @@ pub fn quantiles(lags: &Histogram<u32>) -> Value {
 /// A job that is due every second.
 pub fn every_second(ctx: &Ctx, digest: TaskDigest) -> Job {
     let now = ctx.env.now();
-    Job {
-        id: JobId::new(now, ctx.env.random_u128()),
-        tenant: TenantId::default_tenant(),
-        name: None,
-        task: TaskRef { name: "invoice".to_owned(), reference: "invoice".to_owned(), digest },
-        schedule: ScheduleSpec::cron("* * * * * *"),
-        parameters: Bytes::from_static(PARAMETERS.as_bytes()),
-        lane: "default".to_owned(),
-        misfire: Misfire::default(),
-        overlap: Overlap::default(),
-        splay: Duration::ZERO,
-        bounds: Bounds::default(),
-        retry: RetryRule::default(),
-        on_failure: None,
-        limits: RunLimits::default(),
-        labels: std::collections::BTreeMap::new(),
-        created_at: now,
-    }
+    let id = JobId::new(now, ctx.env.random_u128());
+    let parameters = Bytes::from_static(PARAMETERS.as_bytes());
+    let task = TaskRef::named("invoice", digest);
+    Job { parameters, ..Job::with_defaults(id, task, ScheduleSpec::cron("* * * * * *"), now) }
 }

@@ -179,10 +179,8 @@ pub async fn pause(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let (subject, key) = subject(&id, &uri, &headers, body).await?;
-    let subject = Subject { tenant: &state.tenant, id: subject, idempotency: key.as_ref() };
-    let changed = change(&state.ctx, subject, Change::Pause).await.map_err(|error| refused(&id, error))?;
-    changed.with_view(&state, &id).await
+    let (job, key) = subject(&id, &uri, &headers, body).await?;
+    changed(&state, &id, job, key.as_ref(), Change::Pause).await
 }
 
 /// Resumes a job: its schedule goes on with the first slot that is still to come. Nothing fires at once. A job that is not paused stays as it is.
@@ -207,10 +205,21 @@ pub async fn resume(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let (subject, key) = subject(&id, &uri, &headers, body).await?;
-    let subject = Subject { tenant: &state.tenant, id: subject, idempotency: key.as_ref() };
-    let changed = change(&state.ctx, subject, Change::Resume).await.map_err(|error| refused(&id, error))?;
-    changed.with_view(&state, &id).await
+    let (job, key) = subject(&id, &uri, &headers, body).await?;
+    changed(&state, &id, job, key.as_ref(), Change::Resume).await
+}
+
+/// Changes a job, and shows it.
+async fn changed(
+    state: &ApiState,
+    id: &str,
+    job: JobId,
+    key: Option<&Idempotency>,
+    what: Change<'_>,
+) -> Result<Response, ApiError> {
+    let subject = Subject { tenant: &state.tenant, id: job, idempotency: key };
+    let changed = change(&state.ctx, subject, what).await.map_err(|error| refused(id, error))?;
+    changed.with_view(state, id).await
 }
 
 /// The job of a request without a body, and the request's key.

@@ -83,8 +83,7 @@ pub async fn redrive(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DeadOutcome>, ApiError> {
-    Params::read(&uri, &[])?;
-    let (selection, _) = read_json::<DeadSelection>(&headers, body).await?;
+    let selection = selection(&uri, &headers, body).await?;
     let per_second = bounded("per_second", selection.per_second, PER_SECOND_DEFAULT, PER_SECOND_MAX)?;
     let selected = select(&state, &selection).await?;
     let done = redrive_spread(&state.ctx, &selected.ids, per_second).await?;
@@ -109,8 +108,7 @@ pub async fn drop(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DeadOutcome>, ApiError> {
-    Params::read(&uri, &[])?;
-    let (selection, _) = read_json::<DeadSelection>(&headers, body).await?;
+    let selection = selection(&uri, &headers, body).await?;
     if selection.per_second.is_some() {
         return Err(Refusal::new("per_second", "letters are dropped at once").hint("leave the field out").into());
     }
@@ -148,6 +146,12 @@ pub async fn redrive_one(
 }
 
 const HINT_REDRIVE: &str = "`compline run show` tells how it stands; `compline job trigger` runs its job anew";
+
+/// What a request about dead letters says.
+async fn selection(uri: &Uri, headers: &HeaderMap, body: Body) -> Result<DeadSelection, ApiError> {
+    Params::read(uri, &[])?;
+    Ok(read_json(headers, body).await?.0)
+}
 
 struct Selected {
     ids: Vec<ExecutionId>,

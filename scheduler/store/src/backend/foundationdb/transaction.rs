@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::error::{before_commit, of_commit};
 use super::{ANSWER_WITHIN, Shared, handover};
-use crate::backend::buffer::{Local, WriteBuffer, sum};
+use crate::backend::buffer::{Local, WriteBuffer, buffered_writes, sum};
 use crate::backend::merge::Merge;
 use crate::backend::occ::ReadSet;
 use crate::backend::span::KeySpan;
@@ -286,42 +286,13 @@ impl Transaction for FoundationDbTransaction {
         Ok(found.pairs)
     }
 
-    fn set(&self, key: Bytes, value: Bytes) {
-        self.state.lock().buffer.set(key, value);
-    }
-
-    fn clear(&self, key: Bytes) {
-        self.state.lock().buffer.clear(key);
-    }
-
-    fn clear_range(&self, begin: Bytes, end: Bytes) {
-        self.state.lock().buffer.clear_span(KeySpan { begin, end });
-    }
-
-    fn add(&self, key: Bytes, delta: i64) {
-        self.state.lock().buffer.add(key, delta);
-    }
-
-    fn set_stamped_key(&self, key: Vec<u8>, stamp_at: usize, value: Bytes) {
-        self.state.lock().buffer.set_stamped_key(key, stamp_at, value);
-    }
-
-    fn set_stamped_value(&self, key: Bytes, value: Vec<u8>, stamp_at: usize) {
-        self.state.lock().buffer.set_stamped_value(key, value, stamp_at);
-    }
+    buffered_writes!();
 
     fn add_read_conflict(&self, begin: Bytes, end: Bytes) {
         let mut state = self.state.lock();
         // "As if it had been read": so the read version is fixed. Should that fail, the commit fails in the same way.
         if self.ask_version(&mut state).is_ok() {
             state.reads.add(KeySpan { begin, end });
-        }
-    }
-
-    fn add_write_conflict(&self, begin: Bytes, end: Bytes) {
-        let span = KeySpan { begin, end };
-        if !span.is_empty() {
-            self.state.lock().buffer.disturbed.push(span);
         }
     }
 
