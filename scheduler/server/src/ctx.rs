@@ -61,6 +61,8 @@ impl Ctx {
             Meta { layout: meta::LAYOUT, shards: SHARDS_DEFAULT, partitions: PARTITIONS_DEFAULT, incarnation: 1 };
         let first = &first;
         let jobs = JobCache::by(env.zones().clone());
+        let counted = metrics.clone();
+        let store = store.telling_of_unreadable(Arc::new(move |table| counted.unreadable(table)));
         let meta = store.transact(|tx| async move { meta::get_or_init(&tx, first).await }).await?.value;
         Ok(Self {
             store,
@@ -97,6 +99,14 @@ impl Ctx {
             self.metrics.unreadable(table);
         })
         .ok()
+    }
+
+    /// The same of a read that stands for one row: `None` if that cannot be read. Other errors go on.
+    pub(crate) fn if_readable<T>(&self, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        match read {
+            Err(error @ StoreError::Unreadable { .. }) => Ok(self.readable(Err(error))),
+            other => other.map(Some),
+        }
     }
 }
 

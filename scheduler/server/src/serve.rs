@@ -109,14 +109,14 @@ async fn serve(
     listener: Option<TcpListener>,
     stop: &CancellationToken,
 ) -> Result<(), ServeError> {
-    let ctx = Ctx::open(store.clone(), Env::system(), Arc::new(Metrics::default())).await?;
+    let ctx = Ctx::open(store, Env::system(), Arc::new(Metrics::default())).await?;
     let ctx = Arc::new(ctx.keeping(config.retention));
     let node_config = node_config(config, &ctx.env);
     tracing::info!(node = %node_config.name, roles = ?config.roles.names(), "the node begins");
     // Only those that run tasks, or take them in, need a sandbox.
     let compiler = if config.roles.api || config.roles.executor { Some(compiler(config)?) } else { None };
     let node = match compiler.clone().filter(|_| config.roles.executor) {
-        Some(compiler) => Node::new(ctx.clone(), node_config, Arc::new(Sandbox::new(store, compiler))),
+        Some(compiler) => Node::new(ctx.clone(), node_config, Arc::new(Sandbox::new(ctx.store.clone(), compiler))),
         None => Node::without_runner(ctx.clone(), node_config),
     };
     let api = async {

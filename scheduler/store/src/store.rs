@@ -28,7 +28,11 @@ pub mod limits {
 pub struct Store {
     backend: Arc<dyn Backend>,
     cost: Arc<Cost>,
+    on_unreadable: Option<OnUnreadable>,
 }
+
+/// Told the table of a row.
+type OnUnreadable = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// How hard [`Store::transact_with`] tries.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +86,14 @@ impl fmt::Debug for Store {
 impl Store {
     /// A store on this backend.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, cost: Arc::default() }
+        Self { backend, cost: Arc::default(), on_unreadable: None }
+    }
+
+    /// The same store, which tells of each transaction that ends with a row that cannot be read. Rows that a transaction passes over it does not
+    /// see.
+    #[must_use]
+    pub fn telling_of_unreadable(self, on_unreadable: Arc<dyn Fn(&'static str) + Send + Sync>) -> Self {
+        Self { on_unreadable: Some(on_unreadable), ..self }
     }
 
     /// The backend's name.
@@ -148,6 +159,9 @@ impl Store {
             // Sticky: an unknown commit of an earlier run can still land while later runs fail in other ways.
             maybe_committed |= error.maybe_committed();
             self.cost.record_error(&error);
+            if let (StoreError::Unreadable { table, .. }, Some(tell)) = (&error, &self.on_unreadable) {
+                tell(table);
+            }
             if matches!(error, StoreError::Conflict) {
                 conflicts += 1;
                 if options.conflicts_max.is_some_and(|max| conflicts >= max) {

@@ -5,6 +5,7 @@
 
 mod clock;
 mod fleet;
+mod refused;
 mod server;
 mod work;
 

@@ -1,6 +1,7 @@
 //! The promises that the project is known by, each as a test of its own, on both backends: one claim among ten racers, a stale fence that
 //! changes nothing, rows of one commit that all stay, a job created a second before it is due, and an idle server that does almost nothing.
 
+mod builds;
 mod cancel;
 mod changes;
 mod clock;

@@ -1,16 +1,14 @@
 //! A store with a context on it, and the passes as a test calls them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use compline_core::Timestamp;
 use compline_core::execution::{Cost, Execution, Outcome};
-use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TaskDigest, TenantId};
-use compline_core::job::{Bounds, Job, Misfire, NextSlot, Overlap, RunLimits, TaskRef};
+use compline_core::ids::{ClaimId, ExecutionId, JobId, SessionId, TaskDigest};
+use compline_core::job::{Job, NextSlot, TaskRef};
 use compline_core::schedule::ScheduleSpec;
-use compline_core::schedule::retry::RetryRule;
 use compline_core::schedule::zone::ZoneData;
 use compline_server::ctx::Ctx;
 use compline_server::env::{Clock, Env};
@@ -164,6 +162,16 @@ impl World {
         self.next_of_job(id).await.expect("a slot").execution
     }
 
+    /// Creates a job; returns it, and its first slot.
+    pub async fn create_job_as(
+        &self,
+        schedule: ScheduleSpec,
+        change: impl FnOnce(&mut Job),
+    ) -> (JobId, Option<Timestamp>) {
+        let created = self.create_with(schedule, change, None).await;
+        (created.job_id, created.next_fires.first().copied())
+    }
+
     /// Creates a job under an idempotency key; also whether an earlier request had created it.
     pub async fn create_once(&self, schedule: ScheduleSpec, key: &str) -> (JobId, bool) {
         let created = self.create_with(schedule, |_| {}, Some(key)).await;
@@ -172,24 +180,8 @@ impl World {
 
     async fn create_with(&self, schedule: ScheduleSpec, change: impl FnOnce(&mut Job), key: Option<&str>) -> Created {
         let now = self.ctx.env.now();
-        let mut job = Job {
-            id: JobId::new(now, self.ctx.env.random_u128()),
-            tenant: TenantId::default_tenant(),
-            name: None,
-            task: TaskRef { name: "t".to_owned(), reference: "t".to_owned(), digest: TaskDigest::of(b"t") },
-            schedule,
-            parameters: Bytes::new(),
-            lane: "default".to_owned(),
-            misfire: Misfire::default(),
-            overlap: Overlap::default(),
-            splay: Duration::ZERO,
-            bounds: Bounds::default(),
-            retry: RetryRule::default(),
-            limits: RunLimits::default(),
-            on_failure: None,
-            labels: std::collections::BTreeMap::new(),
-            created_at: now,
-        };
+        let id = JobId::new(now, self.ctx.env.random_u128());
+        let mut job = Job::with_defaults(id, TaskRef::named("t", TaskDigest::of(b"t")), schedule, now);
         change(&mut job);
         let idempotency = key.map(|key| Idempotency { key: key.to_owned(), body_hash: [1; 32] });
         let new = NewJob { job: self.ctx.parse(job).expect("a schedule"), paused: false, idempotency };

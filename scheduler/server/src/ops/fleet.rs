@@ -12,11 +12,12 @@ use compline_store::StoreError;
 use compline_store::backend::Read;
 use compline_store::tables::queue::{self, Part, ZONE_DEFAULT};
 use compline_store::tables::session::Standing;
-use compline_store::tables::{execution, lease, zones};
+use compline_store::tables::{execution, lease};
 
 use crate::ctx::Ctx;
 use crate::fleet::clocks::Clocks;
 use crate::fleet::{FleetView, NodeSeen};
+use crate::passes::rezone;
 
 /// So many queued rows of a lane are counted; of more it is only said that there are more.
 pub const QUEUED_COUNTED_MAX: usize = 10_000;
@@ -54,7 +55,7 @@ impl Nodes {
 pub async fn nodes(ctx: &Ctx) -> Result<Nodes, StoreError> {
     let view = ctx.fleet.look(ctx).await?;
     let read = ctx.store.transact(|tx| async move {
-        Ok((lease::list(&tx, Read::Snapshot).await?, zones::newest(&tx, Read::Snapshot).await?))
+        Ok((lease::list(&tx, Read::Snapshot).await?, rezone::newest(ctx, &tx, Read::Snapshot).await?))
     });
     let (leases, zones) = read.await?.value;
     let mut shards: BTreeMap<SessionId, usize> = BTreeMap::new();

@@ -273,15 +273,24 @@ pub async fn component(ctx: &Ctx, found: &Found) -> Result<Option<Bytes>, StoreE
     task::load_component(&ctx.store, found.version.digest).await
 }
 
-/// A tenant's tasks by name, from behind `after`, each with its latest version.
-pub async fn list(ctx: &Ctx, tenant: &TenantId, after: Option<&str>, limit: usize) -> Result<Vec<Found>, StoreError> {
+/// A tenant's tasks by name, from behind `after`, each with its latest version; and the name behind which the rest begins, if there may be more.
+/// One that cannot be read is passed over.
+pub async fn list(
+    ctx: &Ctx,
+    tenant: &TenantId,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<(Vec<Found>, Option<String>), StoreError> {
     let listed = ctx.store.transact(|tx| async move {
         let mut found = Vec::new();
-        for task in task::list(&tx, tenant, after, limit).await? {
-            let version = task::version(&tx, tenant, task.latest, Read::Snapshot).await?;
+        let rows = task::list(&tx, tenant, after, limit).await?;
+        let next = rows.last().filter(|_| rows.len() == limit).map(|(name, _)| name.clone());
+        for (_, task) in rows {
+            let Some(task) = ctx.readable(task) else { continue };
+            let version = ctx.if_readable(task::version(&tx, tenant, task.latest, Read::Snapshot).await)?.flatten();
             found.extend(version.map(|version| Found { task: Some(task), version }));
         }
-        Ok(found)
+        Ok((found, next))
     });
     Ok(listed.await?.value)
 }
@@ -289,5 +298,5 @@ pub async fn list(ctx: &Ctx, tenant: &TenantId, after: Option<&str>, limit: usiz
 /// The names of a tenant's tasks, for advice about a mistyped one.
 pub async fn names(ctx: &Ctx, tenant: &TenantId) -> Result<Vec<String>, StoreError> {
     let names = ctx.store.transact(|tx| async move { task::list(&tx, tenant, None, 200).await });
-    Ok(names.await?.value.into_iter().map(|task| task.name).collect())
+    Ok(names.await?.value.into_iter().map(|(name, _)| name).collect())
 }

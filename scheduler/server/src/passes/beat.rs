@@ -10,10 +10,10 @@ use compline_core::tick::partition_of;
 use compline_store::backend::Read;
 use compline_store::tables::running::RunningRow;
 use compline_store::tables::session::{Beat, Session};
-use compline_store::tables::{cancel, execution, running, session, zones};
+use compline_store::tables::{cancel, execution, running, session};
 use compline_store::{StoreError, Tx};
 
-use super::{BATCH_MAX, in_batches, readable_jobs, wait_again};
+use super::{BATCH_MAX, in_batches, readable_jobs, rezone, wait_again};
 use crate::ctx::Ctx;
 
 /// The rows of a node as they were seen: its session's bytes and its beat's.
@@ -44,7 +44,7 @@ pub async fn begin(ctx: &Ctx, node: &str, session: &Session, replaces: Option<&N
             session::begin(&tx, node, session)?;
             // Whoever plans slots brings its zone data, for all.
             if session.has_role("scheduler") || session.has_role("api") {
-                zones::raise(&tx, ctx.env.zones().version()).await?;
+                rezone::bring(ctx, &tx).await?;
             }
             Ok(true)
         })

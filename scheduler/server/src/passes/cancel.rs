@@ -86,7 +86,7 @@ pub(crate) fn leave_place(tx: &Tx, waits: &Execution) {
 /// `held` is asked after the rows were read: what a claim that was answered in between took is held by then.
 pub async fn asked(ctx: &Ctx, session: SessionId, held: impl FnOnce() -> Held) -> Result<Vec<CancelRow>, StoreError> {
     let read = ctx.store.transact(|tx| async move { cancel::of_session(&tx, session, BATCH_MAX).await });
-    let rows = read.await?.value;
+    let rows: Vec<CancelRow> = read.await?.value.into_iter().filter_map(|row| ctx.readable(row)).collect();
     if rows.is_empty() {
         return Ok(rows);
     }

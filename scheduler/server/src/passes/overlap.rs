@@ -32,7 +32,10 @@ pub(super) async fn read_gate(
     rows: &mut BTreeMap<ExecutionId, ExecutionRow>,
 ) -> Result<Gate, StoreError> {
     let live = live::of_job(tx, job, LIVE_MAX as usize + 1).await?;
-    let waiting = live::waiting(tx, job, WAITING_MAX + 1).await?;
+    let (waiting, unreadable) = live::waiting(tx, job, WAITING_MAX + 1).await?;
+    for error in unreadable {
+        let _: Option<()> = ctx.readable(Err(error));
+    }
     let ends = overlap.ends_others();
     let replaces = matches!(overlap, Overlap::CancelOther | Overlap::BufferOne);
     let replaced = waiting.iter().skip(RELEASED_MAX).filter(|waiting| replaces && waiting.scheduled);
@@ -123,8 +126,8 @@ pub(super) async fn leave(tx: &Tx, before: &Execution) -> Result<(), StoreError>
         return Ok(());
     }
     leave_quietly(tx, before);
-    if let Some(first) = live::waiting(tx, before.job, 1).await?.first() {
-        wake(tx, first)?;
+    if let Some(first) = live::first_waiting(tx, before.job, WAITING_MAX).await? {
+        wake(tx, &first)?;
     }
     Ok(())
 }

@@ -28,6 +28,20 @@ use crate::ops::plan::{Moment, plan_from, withdraw};
 /// How many due rows are read at once.
 const PAGE: usize = 2_048;
 
+/// What stands for newest zone data that this build cannot read. Versions begin with a year, so that this one comes behind them all.
+const UNREADABLE: &str = "unreadable";
+
+/// The newest zone data that the store has seen. What this build cannot read was brought by a newer one, whose data is taken for newer.
+pub(crate) async fn newest(ctx: &Ctx, tx: &Tx, read: Read) -> Result<ZoneVersion, StoreError> {
+    Ok(ctx.if_readable(zones::newest(tx, read).await)?.unwrap_or_else(|| ZoneVersion::new(UNREADABLE)))
+}
+
+/// Brings this node's zone data to the store, if the store has seen none as new.
+pub(crate) async fn bring(ctx: &Ctx, tx: &Tx) -> Result<(), StoreError> {
+    let own = ctx.env.zones().version();
+    if newest(ctx, tx, Read::Serializable).await? < *own { zones::raise(tx, own).await } else { Ok(()) }
+}
+
 /// The zone data that a slot of this schedule is planned by here; none if it follows no zone. If the store has seen newer data, the shard is to be
 /// gone through again.
 pub(crate) async fn planned_by(
@@ -40,12 +54,9 @@ pub(crate) async fn planned_by(
         return Ok(ZoneVersion::default());
     }
     let own = ctx.env.zones().version();
-    let newest = zones::newest(tx, Read::Serializable).await?;
-    if *own > newest {
-        // No slot is planned by newer data than the store knows of.
-        zones::raise(tx, own).await?;
-    }
-    if *own < newest {
+    // No slot is planned by newer data than the store knows of.
+    bring(ctx, tx).await?;
+    if is_outdated(ctx, tx).await? {
         let mut followed = zones::followed(tx, shard, Read::Serializable).await?;
         followed.outdated += 1;
         zones::put_followed(tx, shard, &followed)?;
@@ -84,13 +95,13 @@ impl Newer {
 
 /// The newest zone data that the store has seen, if this node's is older.
 async fn newer(ctx: &Ctx) -> Result<Option<ZoneVersion>, StoreError> {
-    let newest = ctx.store.transact(|tx| async move { zones::newest(&tx, Read::Snapshot).await }).await?.value;
+    let newest = ctx.store.transact(|tx| async move { newest(ctx, &tx, Read::Snapshot).await }).await?.value;
     Ok((*ctx.env.zones().version() < newest).then_some(newest))
 }
 
 /// Whether the store has seen newer zone data than this node's. Whoever brings it makes this commit conflict.
 pub(crate) async fn is_outdated(ctx: &Ctx, tx: &Tx) -> Result<bool, StoreError> {
-    Ok(*ctx.env.zones().version() < zones::newest(tx, Read::Serializable).await?)
+    Ok(*ctx.env.zones().version() < newest(ctx, tx, Read::Serializable).await?)
 }
 
 /// The rows of those whose slot a scheduler with older data may tick: all but the next slots of schedules that follow a zone. A hint.
@@ -109,10 +120,10 @@ pub(crate) async fn without_zoned(ctx: &Ctx, tx: &Tx, rows: Vec<Due>) -> Result<
 pub async fn shard(ctx: &Ctx, shard: ShardId) -> Result<usize, StoreError> {
     let own = ctx.env.zones().version();
     let read = ctx.store.transact(|tx| async move {
-        Ok((zones::newest(&tx, Read::Snapshot).await?, zones::followed(&tx, shard, Read::Snapshot).await?))
+        Ok((newest(ctx, &tx, Read::Snapshot).await?, zones::followed(&tx, shard, Read::Snapshot).await?))
     });
-    let (newest, before) = read.await?.value;
-    if newest != *own || before.version == *own && before.outdated == before.outdated_then {
+    let (newest_seen, before) = read.await?.value;
+    if newest_seen != *own || before.version == *own && before.outdated == before.outdated_then {
         return Ok(0);
     }
     let mut moved = 0;
@@ -132,7 +143,7 @@ pub async fn shard(ctx: &Ctx, shard: ShardId) -> Result<usize, StoreError> {
     let close = ctx.store.transact(|tx| async move {
         // Somebody may have planned by older data behind this pass's back, or have brought newer data: then it is to be gone through again.
         let now = zones::followed(&tx, shard, Read::Serializable).await?;
-        if now == *before && zones::newest(&tx, Read::Serializable).await? == done.version {
+        if now == *before && newest(ctx, &tx, Read::Serializable).await? == done.version {
             zones::put_followed(&tx, shard, done)?;
         }
         Ok(())

@@ -61,11 +61,15 @@ pub fn clear_session(tx: &Tx, session: SessionId) {
     tx.clear_range(begin, end);
 }
 
-/// What a session is to stop: the first `limit` rows. Not part of conflict detection.
-pub async fn of_session(tx: &Tx, session: SessionId, limit: usize) -> Result<Vec<CancelRow>, StoreError> {
+/// What a session is to stop: the first `limit` rows; one that cannot be read is an error of its own. Not part of conflict detection.
+pub async fn of_session(
+    tx: &Tx,
+    session: SessionId,
+    limit: usize,
+) -> Result<Vec<Result<CancelRow, StoreError>>, StoreError> {
     let (begin, end) = KeyBuilder::new(Table::Cancel).session(session).prefix();
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
-    pairs.iter().map(|pair| decode(&pair.key, &pair.value)).collect()
+    Ok(pairs.iter().map(|pair| decode(&pair.key, &pair.value)).collect())
 }
 
 /// The row with this key and value.

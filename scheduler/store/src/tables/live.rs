@@ -81,11 +81,27 @@ pub async fn of_job(tx: &Tx, job: JobId, limit: usize) -> Result<Vec<ExecutionId
     pairs.iter().map(|pair| id(&pair.key)).collect()
 }
 
-/// Who waits, in the order in which they were due. Part of conflict detection.
-pub async fn waiting(tx: &Tx, job: JobId, limit: usize) -> Result<Vec<Waiting>, StoreError> {
+/// Who waits, in the order in which they were due, and the rows among the first `limit` that cannot be read. Part of conflict detection.
+pub async fn waiting(tx: &Tx, job: JobId, limit: usize) -> Result<(Vec<Waiting>, Vec<StoreError>), StoreError> {
     let (begin, end) = KeyBuilder::new(Table::Live).job(job).u8(WAITING).prefix();
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Serializable }).await?;
-    pairs.iter().map(|pair| decode_waiting(&pair.key, &pair.value)).collect()
+    let (mut waiting, mut unreadable) = (Vec::with_capacity(pairs.len()), Vec::new());
+    for pair in &pairs {
+        match decode_waiting(&pair.key, &pair.value) {
+            Ok(row) => waiting.push(row),
+            Err(error) => unreadable.push(error),
+        }
+    }
+    Ok((waiting, unreadable))
+}
+
+/// Who has waited for longest, of those whose rows can be read. Part of conflict detection.
+pub async fn first_waiting(tx: &Tx, job: JobId, limit: usize) -> Result<Option<Waiting>, StoreError> {
+    let (waiting, unreadable) = waiting(tx, job, 1).await?;
+    if unreadable.is_empty() {
+        return Ok(waiting.first().copied());
+    }
+    Ok(self::waiting(tx, job, limit).await?.0.first().copied())
 }
 
 /// The row with this key and value.

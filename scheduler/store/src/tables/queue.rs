@@ -119,7 +119,11 @@ impl ByTime<'_> {
         let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
         let time_at = self.prefix(shard).len();
         let mut unreadable = Vec::new();
-        let read = |pair: &KeyValue| decode_at(time_at, &pair.key, &pair.value);
+        let table = match self {
+            Self::Due => DUE,
+            Self::Owed(_) => OWED,
+        };
+        let read = |pair: &KeyValue| decode_at(table, time_at, &pair.key, &pair.value);
         let rows = pairs.iter().filter_map(|pair| read(pair).map_err(|error| unreadable.push(error)).ok()).collect();
         Ok((rows, unreadable))
     }
@@ -132,21 +136,21 @@ pub async fn lanes_owed(tx: &Tx, shard: ShardId, limit: usize) -> Result<Vec<Str
 
 /// The due row with this key and value.
 pub fn decode_due(key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
-    decode_at(DUE_TIME_AT, key, value)
+    decode_at(DUE, DUE_TIME_AT, key, value)
 }
 
 /// The row of what is owed with this key and value, and its lane.
 pub fn decode_owed<'a>(key: &'a [u8], value: &[u8]) -> Result<(&'a str, Due), StoreError> {
     let lane = lane_at(OWED, key, DUE_TIME_AT)?;
-    Ok((lane, decode_at(DUE_TIME_AT + lane.len() + 1, key, value)?))
+    Ok((lane, decode_at(OWED, DUE_TIME_AT + lane.len() + 1, key, value)?))
 }
 
-fn decode_at(time_at: usize, key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
-    let micros = from_sortable(super::key_field(DUE, key, time_at)?);
-    let at =
-        Timestamp::from_unix_micros(micros).ok_or_else(|| StoreError::unreadable(DUE, key, "instant out of range"))?;
-    let execution = ExecutionId::from_bytes(super::key_field(DUE, key, time_at + 8)?);
-    Ok(Due { at, execution, job: super::decode(DUE, DUE_SCHEMA, key, value)? })
+fn decode_at(table: &'static str, time_at: usize, key: &[u8], value: &[u8]) -> Result<Due, StoreError> {
+    let micros = from_sortable(super::key_field(table, key, time_at)?);
+    let at = Timestamp::from_unix_micros(micros)
+        .ok_or_else(|| StoreError::unreadable(table, key, "instant out of range"))?;
+    let execution = ExecutionId::from_bytes(super::key_field(table, key, time_at + 8)?);
+    Ok(Due { at, execution, job: super::decode(table, DUE_SCHEMA, key, value)? })
 }
 
 /// The name that begins at this place of a key.

@@ -102,14 +102,21 @@ pub fn put(tx: &Tx, tenant: &TenantId, task: &Task) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A tenant's tasks by name, from behind `after`.
-pub async fn list(tx: &Tx, tenant: &TenantId, after: Option<&str>, limit: usize) -> Result<Vec<Task>, StoreError> {
+/// A tenant's tasks by name, from behind `after`; one that cannot be read is an error of its own.
+pub async fn list(
+    tx: &Tx,
+    tenant: &TenantId,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<(String, Result<Task, StoreError>)>, StoreError> {
     let (mut begin, end) = KeyBuilder::new(Table::Task).tenant(tenant).prefix();
     if let Some(after) = after {
         begin = crate::keys::after(&task_key(tenant, after));
     }
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
-    pairs.iter().map(|pair| decode(&pair.key, &pair.value)).collect()
+    let name_at = task_key(tenant, "").len();
+    let name = |key: &Bytes| String::from_utf8_lossy(key.get(name_at..).unwrap_or_default()).into_owned();
+    Ok(pairs.iter().map(|pair| (name(&pair.key), decode(&pair.key, &pair.value))).collect())
 }
 
 /// What a version is.
@@ -170,8 +177,12 @@ pub async fn store_component(store: &Store, digest: TaskDigest, component: &Byte
 /// A stored component, checked against its digest; `None` if there is none.
 pub async fn load_component(store: &Store, digest: TaskDigest) -> Result<Option<Bytes>, StoreError> {
     let key = manifest_key(digest);
-    let Some(value) = store.transact(|tx| get_snapshot(tx, key.clone())).await?.value else { return Ok(None) };
-    let manifest: Manifest = super::decode(MANIFEST, SCHEMA, &key, &value)?;
+    let key = &key;
+    let manifest = store.transact(|tx| async move {
+        let value = tx.get(key.clone(), Read::Snapshot).await?;
+        value.map(|value| super::decode::<Manifest>(MANIFEST, SCHEMA, key, &value)).transpose()
+    });
+    let Some(manifest) = manifest.await?.value else { return Ok(None) };
     let mut component = BytesMut::with_capacity(manifest.size_bytes as usize);
     for first in (0..manifest.chunks).step_by(CHUNKS_PER_COMMIT) {
         let begin = KeyBuilder::new(Table::Blob).digest(digest).u32(first).build();
@@ -190,8 +201,4 @@ pub async fn load_component(store: &Store, digest: TaskDigest) -> Result<Option<
         ));
     }
     Ok(Some(component.freeze()))
-}
-
-async fn get_snapshot(tx: Tx, key: Bytes) -> Result<Option<Bytes>, StoreError> {
-    tx.get(key, Read::Snapshot).await
 }

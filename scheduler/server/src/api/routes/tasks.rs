@@ -120,9 +120,8 @@ pub async fn list(State(state): State<ApiState>, uri: Uri) -> Result<Json<Page<T
             Some(name.ok_or_else(|| ApiError::new(Kind::BadCursor, "this cursor names no task").field("cursor"))?)
         }
     };
-    let found = tasks::list(&state.ctx, &state.tenant, after.as_deref(), limit).await?;
-    let last = found.last().filter(|_| found.len() == limit).and_then(|found| found.task.as_ref());
-    let next_cursor = last.map(|task| cursor::encode(cursor::Listing::Tasks, task.name.as_bytes()));
+    let (found, next) = tasks::list(&state.ctx, &state.tenant, after.as_deref(), limit).await?;
+    let next_cursor = next.map(|name| cursor::encode(cursor::Listing::Tasks, name.as_bytes()));
     Ok(Json(Page { items: found.iter().map(views::task).collect(), next_cursor }))
 }
 
