@@ -114,8 +114,12 @@ pub async fn list(
         begin = crate::keys::after(&task_key(tenant, after));
     }
     let pairs = tx.range(&RangeQuery { begin, end, limit, reverse: false, read: Read::Snapshot }).await?;
-    let name_at = task_key(tenant, "").len();
-    let name = |key: &Bytes| String::from_utf8_lossy(key.get(name_at..).unwrap_or_default()).into_owned();
+    // A name ends with a zero byte.
+    let name_at = task_key(tenant, "").len() - 1;
+    let name = |key: &Bytes| {
+        let name = key.get(name_at..key.len().saturating_sub(1));
+        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+    };
     Ok(pairs.iter().map(|pair| (name(&pair.key), decode(&pair.key, &pair.value))).collect())
 }
 
